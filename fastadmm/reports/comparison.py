@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.html import plain_value, told
 from fastadmm.reports.plots import metric_label
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
+from fastadmm.runs.claim import Said
 from fastadmm.settings.keys import OBJECTIVE
-
-if TYPE_CHECKING:
-    from fastadmm.runs.claim import Said
 
 #: Letter of what a run does not record, or does not say.
 _UNKNOWN = "?"
@@ -86,7 +84,10 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     runs = []
     for record, name, content in zip(records, _names(resolved), contents):
         # Of digests nothing is passed on but which of them are equal.
-        letter = _UNKNOWN if content is None else _letter(known.index(content))
+        letter = _UNKNOWN
+        if content is not None:
+            again, k = divmod(known.index(content), 26)
+            letter = chr(65 + k) + str(again or "")
         with damaged(record.path, "a file in it is not what its command wrote"):
             runs.append(_compared(published(record), name, letter))
     differing = _differing(runs)
@@ -98,10 +99,6 @@ def _provenance(records: RunRecords) -> dict[str, Any] | None:
     found = records.config.get("provenance")
     private = is_private(records.privacy, records.config)
     return None if private or not isinstance(found, dict) else found
-
-
-def _letter(k: int) -> str:
-    return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
 
 
 def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:

@@ -74,7 +74,8 @@ def _context(records: RunRecords) -> dict[str, Any]:
         records.config.get("data"),
         records.path / "result.json",
     )
-    private = is_private(records.privacy, records.config)
+    private, compared = is_private(records.privacy, records.config), result.get("comparison")
+    compared = compared if isinstance(compared, dict) else {}  # with a model without privacy
     with damaged(records.path / "evaluation.json", "evaluate again"):
         judged = _judged(evaluation, result)
     with damaged(
@@ -103,7 +104,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "path": path,
         "worth": worth_section(records),
         "privacy": records.privacy,
-        "comparison": _comparison(result),
+        "comparison": [str(line) for key in ("lines", "warnings") for line in compared.get(key) or []],
         "config": records.config,
         "environment": records.environment,
     }
@@ -132,13 +133,6 @@ def _judged(evaluation: dict[str, Any] | None, result: dict[str, Any]) -> dict[s
         "calibration": calibration_plot(calibration) if calibration else None,
         "judgement": judgement_section(evaluation),
     }
-
-
-def _comparison(result: dict[str, Any]) -> list[str]:
-    """What was said of a private model beside one without privacy."""
-    found = result.get("comparison")
-    lines = (found.get(key) or [] for key in ("lines", "warnings")) if isinstance(found, dict) else ()
-    return [str(line) for own in lines for line in own]
 
 
 # --- what the run says -------------------------------------------------------------------------

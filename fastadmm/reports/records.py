@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, parse_json, read_bytes
 from fastadmm.privacy.published import config_of, fixed_result, is_private
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.runs.claim import said_of_run, without_claim
+from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import document_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
-
-    from fastadmm.runs.claim import Said
-    from fastadmm.worth.coalitions import Worth
+from fastadmm.worth.coalitions import Worth, read_worth
 
 #: The numbers of a round that are shown, besides those of ``test``.
 SERIES = ("seconds", "objective", "gap", "gap_absolute", "stationarity")
@@ -95,7 +90,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
         environment=found["environment"] or {},
         evaluation=found["evaluation"],
         privacy=statement,
-        worth=_read_worth(path / "worth.json"),
+        worth=read_worth(path / "worth.json"),
         path_table=found["path"],
         inference=found["inference"],
         said=said,
@@ -151,14 +146,6 @@ def damaged(path: Path, remedy: str) -> Iterator[None]:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: damaged ({error!r}); {remedy}") from None
-
-
-def _read_worth(path: Path) -> Worth | None:
-    if not path.exists():
-        return None
-    from fastadmm.worth.coalitions import read_worth
-
-    return read_worth(path)
 
 
 def published(records: RunRecords) -> RunRecords:

@@ -30,6 +30,8 @@ from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
+from fastadmm.runs.config import recorded
+from fastadmm.runs.result import LEDGER, STATEMENT
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
 #: The modes, whose functions are looked up when they are called, as a run does.
@@ -122,15 +124,13 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
 
 def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
     """Audit what a run has on record and the code that made it."""
-    from fastadmm.runs.result import LEDGER
-
     config, document, mu, numbers = _on_record(run)
     claim, held = config.privacy, run / LEDGER if config.ledger is None else Path(config.ledger)
     if claim.mode == "fusion":
-        recorded = recorded_cost(claim, FusionBudget(*numbers))
+        known = recorded_cost(claim, FusionBudget(*numbers))
     else:
-        recorded = declared_cost(claim, *numbers)
-    checks = audit_settings(claim, mu, trials, [recorded], note)
+        known = declared_cost(claim, *numbers)
+    checks = audit_settings(claim, mu, trials, [known], note)
     return checks + recorded_books(run, claim, document, held)
 
 
@@ -142,9 +142,6 @@ def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
 
 def _on_record(run: Path) -> tuple[Any, dict[str, Any], float, list[float]]:
     """Configuration and statement of a private run, modulus of its x-update and numbers of its noise."""
-    from fastadmm.runs.config import recorded
-    from fastadmm.runs.result import STATEMENT
-
     path = run / STATEMENT
     with storage_errors(path, "read"):
         if not path.exists():
@@ -183,7 +180,7 @@ def recorded_books(
     if not ledger.exists():
         return [Check(name, f"not compared: {shown(ledger)} is not there", False)]
     try:
-        said = PrivacyStatement.from_json(document["statement"], shown(run / "privacy.json"))
+        said = PrivacyStatement.from_json(document["statement"], shown(run / STATEMENT))
         run_id = str(document["run"])
     except (KeyError, TypeError) as error:
         raise FormatError(f"{shown(run / 'privacy.json')}: not a privacy record: {error}") from None

@@ -7,22 +7,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.other_names import choose_instead
+from fastadmm.problem.constraints import Constraint, get_constraint
+from fastadmm.problem.losses import LOSSES, parse_loss
+from fastadmm.problem.party_lambda import PartyLambda, party_lambda, scales_with_lambda
+from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
+from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.problem.traits import Traits
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy, without_other_modes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
 from fastadmm.settings.values import check_values, read_values
-
-if TYPE_CHECKING:
-    from fastadmm.problem.constraints import Constraint
-    from fastadmm.problem.party_lambda import PartyLambda
-    from fastadmm.problem.traits import Traits
+from fastadmm.solver.options import SolverOptions
 
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -96,9 +99,6 @@ def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
         if getattr(config, group.head) in (None, False):
             raise _WrongKey(key, group.without)
     if config.party_lambda is not None:
-        from fastadmm.problem.constraints import get_constraint
-        from fastadmm.problem.party_lambda import scales_with_lambda
-
         regularizer = penalty_arguments(config)["regularizer"]
         for constraint in (config.constraint, *(config.party_constraint or {}).values()):
             if not scales_with_lambda(regularizer, get_constraint(constraint)):
@@ -118,10 +118,6 @@ def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
 
 
 def _check_choices(config: RunConfig) -> None:
-    from fastadmm.problem.constraints import get_constraint
-    from fastadmm.problem.losses import LOSSES, parse_loss
-    from fastadmm.problem.penalty import check_compatible
-    from fastadmm.schemes.registry import choose_scheme
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         instead = choose_instead(config.loss, ("auto", *LOSSES))
@@ -147,9 +143,6 @@ def _check_choices(config: RunConfig) -> None:
 
 def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Traits:
     """What decides how a problem is solved: what a configuration says of it, and what else is known."""
-    from fastadmm.problem.losses import parse_loss
-    from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
-    from fastadmm.problem.traits import Traits
 
     regularizer = penalty_arguments(config)["regularizer"]
     return Traits(
@@ -166,7 +159,6 @@ def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Tr
 
 def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
     """The parties' own lambdas; None where they have one for all."""
-    from fastadmm.problem.party_lambda import party_lambda
 
     given = config.party_lambda
     if given is None:
@@ -199,7 +191,6 @@ def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str
 
 def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> dict[str, Any]:
     """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.problem.make_problem`."""
-    from fastadmm.problem.regularizers import get_regularizer
 
     parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
     if config.groups is not None:
@@ -210,9 +201,8 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
     }
 
 
-def solver_options(config: RunConfig) -> Any:
-    """Solver's part of a configuration, as :class:`fastadmm.solver.options.SolverOptions`."""
-    from fastadmm.solver.options import SolverOptions
+def solver_options(config: RunConfig) -> SolverOptions:
+    """Solver's part of a configuration."""
 
     return SolverOptions(**{s.solver: getattr(config, s.name) for s in SETTINGS.values() if s.solver})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.files.atomic import shown, write_whole
+from fastadmm.files.atomic import shown, write_json, write_whole
 from fastadmm.inference.table import Inference, infer
+from fastadmm.judging.judgement import judgement
 from fastadmm.privacy.published import is_private
 from fastadmm.problem.class_names import sign_of
+from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.claim import check_provenance
+from fastadmm.runs.columns import score_drift
 from fastadmm.runs.config import recorded
 from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import RunFolder, keep
+from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import check_run, load_run, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
+from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, PartyModel, open_model
@@ -100,10 +105,6 @@ def evaluate_predictions(
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows; a run directory keeps the result as ``evaluation.json``."""
-    from fastadmm.judging.judgement import judgement
-    from fastadmm.problem.losses import parse_loss
-    from fastadmm.solver.metrics import evaluation_metrics
-
     trained, path = predictions.model, Path(model)
     if (labels.classes is None) != (trained.classes is None):
         asked = "regression" if trained.classes is None else "classification"
@@ -136,8 +137,6 @@ def _drift(
     model: Path, reference: Path, predictions: Predictions, weight: np.ndarray | None
 ) -> dict[str, Any]:
     """How far scores have moved since a reference, such as the training rows. Shapes: weight (N,)."""
-    from fastadmm.runs.columns import score_drift
-
     if predictions.score.ndim == 2:
         raise ConfigError("reference: a model of several classes has no single score to compare")
     before = predict_partition(model, reference)
@@ -168,7 +167,9 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
     signs = [] if problem.loss.vector else sign_of(model.classes)
     table = replace(table, notes=[*signs, *table.notes, *notes, *chosen_bins(model.parties)])
     document = table.to_dict()
-    keep(run, "inference.json", {key: document[key] for key in ("weights", "level", "ratio", "notes")})
+    with suppress(StorageError):  # the run's report can do without where nobody may write
+        kept = {key: document[key] for key in ("weights", "level", "ratio", "notes")}
+        write_json(run / "inference.json", kept)
     return table
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,13 +227,6 @@ def document_in(path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise FormatError(f"{shown(path)}: holds no JSON object, but another value")
     return document
-
-
-def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
-    """Keep a document in a run for its report, which can do without where nobody may write."""
-    if (run / FIT.configuration).exists():
-        with suppress(StorageError):
-            write_json(run / name, document)
 
 
 class RoundLog:

@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins
+from fastadmm.privacy.accounts import label_account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import randomise_labels, soft_targets
+from fastadmm.privacy.releases import Payment
+from fastadmm.runs.result import new_run_id
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
@@ -150,13 +156,6 @@ def release_labels(
 
     Guarantee: ``docs/fusion.md#f6-labels``.
     """
-    from fastadmm.engine.engine import Engine
-    from fastadmm.privacy.accounts import label_account
-    from fastadmm.privacy.ledger import Charge, Ledger
-    from fastadmm.privacy.noise import NoiseSource
-    from fastadmm.privacy.releases import Payment
-    from fastadmm.runs.result import new_run_id
-
     if not 0.0 < epsilon <= 50.0:
         raise ConfigError(f"--label-epsilon {epsilon:g}: is not above 0 and up to 50")
     labels = two_classes(path, None, path)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -62,22 +61,16 @@ class _SharedRun(LoadedRun):
         return made
 
 
-@contextmanager
-def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+def led(comm: Comm | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
     if comm is None:
-        yield lambda result: result
-        return
+        return work()
     comm.apart = False
     status, problem = Status.INTERRUPTED.value, None
-
-    def ended(result: dict[str, Any]) -> dict[str, Any]:
-        nonlocal status
+    try:
+        result = work()
         status = str(result["status"])
         return result
-
-    try:
-        yield ended
     except FastadmmError as error:
         problem = type(error), str(error)
         raise
@@ -87,7 +80,7 @@ def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, 
 
 
 def load_shared(config: RunConfig, comm: Comm, display: Display) -> LoadedRun:
-    """The data of a run, on every worker its rows; called by rank 0, inside :func:`leading`."""
+    """The data of a run, on every worker its rows; called by rank 0, inside :func:`led`."""
     comm.first(("load", (config,)))
     comm.apart = True
     found = _load(config, comm, display)
@@ -99,15 +92,14 @@ def follow_run(comm: Comm) -> str:
     """What every rank but 0 does in a run: its settings are rank 0's."""
     status, error = follow(comm, _Follower(comm))
     if error is not None:
-        kind, text = error
-        raise kind(text)
+        raise error[0](error[1])
     return str(status)
 
 
 def exit_code_of(status: str) -> ExitCode:
     """The exit code that a run's status asks for."""
     done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
-    codes = dict.fromkeys(done, ExitCode.OK)
+    codes: dict[str, ExitCode] = dict.fromkeys(done, ExitCode.OK)
     codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
     codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
     return codes.get(Status(status), ExitCode.NOT_CONVERGED)

@@ -12,12 +12,12 @@ from fastadmm.files.atomic import shown
 from fastadmm.runs.claim import check_provenance, model_digest
 from fastadmm.runs.config import read_config, recorded
 from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.fit import Fit, Job, write_settings
+from fastadmm.runs.fit import Fit, PathJob, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun, check_run, load_run, look_at
 from fastadmm.runs.plan import Plan
 from fastadmm.runs.result import new_run_id, read_run_id
-from fastadmm.runs.shared import leading, load_shared
+from fastadmm.runs.shared import led, load_shared
 from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
@@ -34,8 +34,7 @@ def start_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Train a model into a new run directory."""
-    with leading(comm) as ended:
-        return ended(_start(config, RunFolder(out), force, display or Silent(), comm))
+    return led(comm, lambda: _start(config, RunFolder(out), force, display or Silent(), comm))
 
 
 def _start(
@@ -47,7 +46,8 @@ def _start(
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    job = _job(folder, config, _loaded(config, display, comm), new_run_id(), display)
+    kind = PathJob if config.path else Fit
+    job = kind(folder, config, _loaded(config, display, comm), new_run_id(), display)
     if comm is not None:
         job.solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
@@ -69,15 +69,6 @@ def _start(
         raise error if place in str(error) else InputError(f"{place}: {error}") from None
 
 
-def _job(folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display) -> Job:
-    """What a configuration asks for."""
-    if config.path:
-        from fastadmm.runs.path_run import PathJob
-
-        return PathJob(folder, config, loaded, run_id, display)
-    return Fit(folder, config, loaded, run_id, display)
-
-
 def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun:
     """The data of a run."""
     if comm is not None:
@@ -94,8 +85,7 @@ def resume_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
-    with leading(comm) as ended:
-        return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
+    return led(comm, lambda: _resume(RunFolder(run), changes, display or Silent(), comm))
 
 
 def _resume(
@@ -115,7 +105,8 @@ def _resume(
         loaded = _loaded(config, display, None if config.path else comm)
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
-        job = _job(folder, config, loaded, read_run_id(run), display)
+        kind = PathJob if config.path else Fit
+        job = kind(folder, config, loaded, read_run_id(run), display)
         job.restore()
         if changes:
             # First, so that a kill between the two never leaves an old result beside new limits.

@@ -22,6 +22,7 @@ from fastadmm.runs.claim import (
     settings_digest,
 )
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
+from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import Recomputed, recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
@@ -81,9 +82,7 @@ class Verified:
 def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
     """Prove the model of a run again, and compare with what is written."""
     place, path = shown(run), run / "result.json"
-    if not (run / "run.toml").exists():
-        kind = FormatError if run.exists() else StorageError
-        raise kind(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
+    RunFolder(run).require()
     told = recorded(run)
     config, convex = told.config, is_convex(told.config)
     if config.privacy.mode != "none":
@@ -144,7 +143,11 @@ def _read(
     if digits and sum(p.n_samples * p.n_features for p in partition.parties) > MOST_DIGITAL:
         said = f"has more than {MOST_DIGITAL:,} entries; leave --digits out: double precision has no limit"
         raise ConfigError(f"--digits: {place} {said}")
-    name, _, parameter = _loss_of(config, labels).partition(":")
+    loss = config.loss
+    if loss == "auto":
+        n_classes = len(labels.classes or ())
+        loss = "squared" if labels.classes is None else "logistic" if n_classes == 2 else "multinomial"
+    name, _, parameter = loss.partition(":")
     number = float(parameter or _PARAMETERS.get(name, 0.0))
     offset = np.zeros(labels.n_samples) if labels.offset is None else labels.offset
     rows = Rows(name, number, labels.y, _weights(config, labels), offset)
@@ -161,12 +164,6 @@ def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) ->
     reach = within.get("reach") if isinstance(within, dict) else None
     vector = None if dual is None else dual.reshape(len(intercept), -1)
     return recompute(rows, columns, intercept, fitted, vector, reach, digits)
-
-
-def _loss_of(config: RunConfig, labels: LabelData) -> str:
-    if config.loss != "auto":
-        return config.loss
-    return "squared" if labels.classes is None else "logistic" if len(labels.classes) == 2 else "multinomial"
 
 
 def _weights(config: RunConfig, labels: LabelData) -> np.ndarray:

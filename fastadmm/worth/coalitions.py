@@ -53,17 +53,8 @@ from fastadmm.store.partition import open_partition
 MOST_PARTIES = 10
 
 #: Metrics that a worth may be measured in, and whether a larger value is a better one.
-HIGHER_IS_BETTER = {
-    "auc": True,
-    "accuracy": True,
-    "log_loss": False,
-    "brier": False,
-    "r2": True,
-    "rmse": False,
-    "deviance": False,
-    "d2": True,
-    "mae": False,
-}
+_METRICS = ("auc", "accuracy", "log_loss", "brier", "r2", "rmse", "deviance", "d2", "mae")
+HIGHER_IS_BETTER = {name: name in ("auc", "accuracy", "r2", "d2") for name in _METRICS}
 
 Array = np.ndarray
 
@@ -349,62 +340,57 @@ def worth_of_run(
     run: Path,
     *,
     test: Path | None = None,
-    metric: str | None = None,
     label_party: str | None = None,
-    exact: bool | None = None,
     threads: int | None = None,
     display: WorthDisplay | None = None,
+    **how: Any,
 ) -> Worth | None:
-    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted."""
-    display, folder = display or Silent(), RunFolder(run)
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
+
+    ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
+    """
+    display, folder, place = display or Silent(), RunFolder(run), shown(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
-    config, provenance = found.config, found.provenance
+    config = found.config
     if config.privacy.mode != "none":
-        raise private_worth(shown(run))
+        raise private_worth(place)
     # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
-    config = without("worth", replace(config, lambda_=_lambda(run, config)))
-    if test is not None:
-        config = replace(config, test=str(test))
+    config = without("worth", replace(config, lambda_=_lambda(folder, config)))
+    config = config if test is None else replace(config, test=str(test))
     if config.test is None:
         said = "no test partition: what data add is measured on held-out rows; add --test"
-        raise ConfigError(f"{shown(run)}: {said}")
-    fingerprint = _fingerprint(config, provenance, run)
+        raise ConfigError(f"{place}: {said}")
+    fingerprint = _fingerprint(config, found.provenance, run)
     problem = load_problem(config, display)
     if test is not None:
         tested = open_partition(test)
         assert tested.labels is not None  # load_problem has asked for them
         for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
             display.note(line)
-    label = party_number(label_party, problem.names, shown(run))
+    label = party_number(label_party, problem.names, place)
     with folder.held(), stop_on_signal() as should_stop:
-        known = coalitions_done(run, fingerprint)
+        known, partial = coalitions_done(run, fingerprint), run / PARTIAL
         if known:
             display.note(f"{len(known)} coalitions are done already")
-        elif (run / PARTIAL).exists():
+        elif partial.exists():
             display.note(f"{PARTIAL}: of other data or settings: begun anew")
-            if (run / PARTIAL).is_dir():  # as older releases wrote it
+            if partial.is_dir():  # as older releases wrote it
                 with storage_errors(run):
-                    shutil.rmtree(run / PARTIAL)
+                    shutil.rmtree(partial)
 
         def monitor(coalition: Coalition, done: int, total: int) -> None:
             known[coalition.mask] = coalition
-            document = {"fingerprint": fingerprint, "coalitions": [one.to_json() for one in known.values()]}
-            write_json(run / PARTIAL, document)
+            every = [one.to_json() for one in known.values()]
+            write_json(partial, {"fingerprint": fingerprint, "coalitions": every})
             display.coalition(problem.names, coalition, done, total)
 
-        how: Any = {
-            "metric": metric,
-            "label_party": label,
-            "exact": exact,
-            "known": known,
-            "monitor": monitor,
-        }
+        how |= {"label_party": label, "known": known, "monitor": monitor}
         worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
         if worth is not None:
             about = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name}
             folder.write_json(WORTH, about | worth.to_json())
-            (run / PARTIAL).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     return worth
 
 
@@ -414,14 +400,11 @@ def read_worth(path: Path) -> Worth | None:
         return Worth.from_json(read_json(path)) if path.exists() else None
 
 
-def _lambda(run: Path, config: RunConfig) -> float:
+def _lambda(folder: RunFolder, config: RunConfig) -> float:
     """The run's λ; that of a path is in its result."""
-    if not config.path:
-        return config.lambda_
-    finished = RunFolder(run).finished()
-    chosen = (finished or {}).get("lambda")
-    if not isinstance(chosen, float):
-        raise ConfigError(f"{shown(run)}: its path has not chosen a lambda yet; resume it first")
+    chosen = (folder.finished() or {}).get("lambda") if config.path else config.lambda_
+    if not isinstance(chosen, int | float):
+        raise ConfigError(f"{shown(folder.path)}: its path has not chosen a lambda yet; resume it first")
     return chosen
 
 
