@@ -259,7 +259,7 @@ def test_permissions(folder, tmp_path):
 
 
 def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
-    import fastadmm.runs.check as module
+    import fastadmm.runs.load as module
 
     monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
     assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm import ADMMSharingClassifier, Privacy
-from fastadmm.runs.coefficients import read_coefficients
-from fastadmm.runs.infer import infer_run
+from fastadmm.runs.evaluate import infer_run
+from fastadmm.runs.export import read_coefficients
 from fastadmm.runs.predict import predict_partition
 from fastadmm.store.coefficients import Coefficients, coefficients, units_of
 from fastadmm.store.encoder import ColumnEncoding, Encoder

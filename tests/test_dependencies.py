@@ -137,7 +137,7 @@ def test_absent_extra_is_one_line(extra, module, line, home, monkeypatch, capsys
     for name in {module, *(name for name in sys.modules if name.split(".")[0] == module)}:
         monkeypatch.setitem(sys.modules, name, None)
     # The one module of ours that imports an extra at once, as if nothing had been imported before.
-    monkeypatch.delitem(sys.modules, "fastadmm.runs.service_app", raising=False)
+    monkeypatch.delitem(sys.modules, "fastadmm.runs.service", raising=False)
     capsys.readouterr()
     code = run(*(str(home / word[1:]) if word.startswith("@") else word for word in line.split()))
     err = capsys.readouterr().err

@@ -11,8 +11,7 @@ import pytest
 from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.runs.predict import predict_partition, predict_tables
-from fastadmm.runs.service import open_service
-from fastadmm.runs.service_app import make_app
+from fastadmm.runs.service import make_app, open_service
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
 

@@ -24,10 +24,9 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.inference.between import Asked, InferenceParty, inferring
-from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
-from fastadmm.runs.load import load_run
+from fastadmm.runs.load import check_run, load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import open_model, open_party_model

@@ -32,8 +32,7 @@ from fastadmm.between.setup import Setup
 from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.runs.combine import summand_of_file
-from fastadmm.runs.predict import predict_partition
+from fastadmm.runs.predict import predict_partition, summand_of_file
 from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party

@@ -32,8 +32,8 @@ from fastadmm.inference.between import Asked, InferenceParty, inferring
 from fastadmm.inference.table import infer
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
+from fastadmm.runs.evaluate import infer_run
 from fastadmm.runs.folder import EXCHANGE, RunFolder
-from fastadmm.runs.infer import infer_run
 from fastadmm.runs.train import start_run
 
 from federation_tools import Parties, confirmed

@@ -12,9 +12,9 @@ from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers,
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, rounded_up, state
 from fastadmm.reports import compare_runs, read_records, write_report
 from fastadmm.reports.comparison import comparison_rows
-from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.runs.export import card_text, model_card
 from fastadmm.runs.train import start_run
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.model import open_shared_part

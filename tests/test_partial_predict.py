@@ -5,9 +5,8 @@ import shutil
 import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.runs.combine import combine_contributions, partial_predict
 from fastadmm.runs.config import make_config
-from fastadmm.runs.predict import predict_partition
+from fastadmm.runs.predict import combine_contributions, partial_predict, predict_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store import create_partition
 from fastadmm.store.model import Model, open_model, write_model

@@ -218,7 +218,7 @@ def test_the_worth_of_parties_is_measured_with_them(data, tmp_path):
     """Of everybody it is the run's own test metric."""
     train(data / "a.parts", tmp_path / "run", test=str(data / "t.parts"), gap=1e-9)
     assert run("worth", tmp_path / "run", "--metric", "log_loss") == 0
-    from fastadmm.worth.run import read_worth
+    from fastadmm.worth.coalitions import read_worth
 
     worth = read_worth(tmp_path / "run" / "worth.json")
     assert worth.of(worth.everyone) == pytest.approx(

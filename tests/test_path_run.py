@@ -8,7 +8,7 @@ import pytest
 from fastadmm import SolverOptions, cross_validate, make_folds, make_problem
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.figures.numbers import format_number
-from fastadmm.runs import path_run
+from fastadmm.runs import fit
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store import open_partition
@@ -83,7 +83,7 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
 
 def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypatch):
     """Killed after every tenth fit, and before its result is there."""
-    write = path_run.StoredFits._write
+    write = fit.StoredFits._write
     count = 0
 
     def dies(self, *arguments):
@@ -93,7 +93,7 @@ def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypa
             raise KeyboardInterrupt  # not by the signal handler: the run is not told
         write(self, *arguments)
 
-    monkeypatch.setattr(path_run.StoredFits, "_write", dies)
+    monkeypatch.setattr(fit.StoredFits, "_write", dies)
     with pytest.raises(KeyboardInterrupt):
         start_run(config(data, test=str(data / "t.parts")), tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()

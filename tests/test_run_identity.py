@@ -110,7 +110,7 @@ def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
 def test_other_settings_than_the_checkpoints_are_refused(data, tmp_path, monkeypatch):
     """Also where ``run.toml`` has no digest, so that its flipped bit stays unseen."""
     out = tmp_path / "run"
-    monkeypatch.setattr("fastadmm.runs.provenance.seal_of", lambda document: "none")
+    monkeypatch.setattr("fastadmm.runs.claim.seal_of", lambda document: "none")
     start_run(configured(data), out, display=SignalAfter(3))
     monkeypatch.undo()
     path = out / "run.toml"

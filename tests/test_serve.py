@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.errors import FastadmmError
-from fastadmm.runs.service import open_service
-from fastadmm.runs.service_app import listen, make_app
+from fastadmm.runs.service import listen, make_app, open_service
 
 from run_tools import run
 

@@ -55,7 +55,7 @@ def post(length):
 
 
 #: Seconds that a half-sent body has.
-PATIENCE = "from fastadmm.runs import service_app\nservice_app._SECONDS = 3.0"
+PATIENCE = "from fastadmm.runs import service\nservice._SECONDS = 3.0"
 
 
 @contextmanager

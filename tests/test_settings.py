@@ -97,8 +97,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from fastadmm.cli.app import main
 from fastadmm.reports import compare_runs
 from fastadmm.runs.config import make_config
-from fastadmm.runs.provenance import problem_digest
-from fastadmm.worth.run import _fingerprint
+from fastadmm.runs.claim import problem_digest
+from fastadmm.worth.coalitions import _fingerprint
 
 def run(*arguments):
     out, err = io.StringIO(), io.StringIO()

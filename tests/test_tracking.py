@@ -11,7 +11,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking import display, tracked
-from fastadmm.tracking.mlflow import uri_of
+from fastadmm.tracking.display import uri_of
 
 from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, refused, result_of, run, write_problem
 

@@ -16,8 +16,7 @@ from fastadmm.runs.train import start_run
 from fastadmm.solver.metrics import classification_metrics, regression_metrics
 from fastadmm.solver.solver import SolverOptions
 from fastadmm.worth import measure_worth, shapley_values
-from fastadmm.worth.coalitions import plan_coalitions
-from fastadmm.worth.run import PARTIAL, coalitions_done, read_worth, worth_of_run
+from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions, read_worth, worth_of_run
 from hypothesis import given
 from hypothesis import strategies as st
 

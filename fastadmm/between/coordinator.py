@@ -35,12 +35,10 @@ from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
-from fastadmm.runs.claim import of_model, statement_of, write_dual
+from fastadmm.runs.claim import labels_digest, of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RoundLog, RunFolder
-from fastadmm.runs.private import write_statement
-from fastadmm.runs.provenance import labels_digest
-from fastadmm.runs.result import class_rows, result_document
+from fastadmm.runs.result import class_rows, result_document, write_statement
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, ended
 from fastadmm.solver.run import Run

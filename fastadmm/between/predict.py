@@ -31,12 +31,18 @@ from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.runs.combine import Contribution, combine_contributions, partial_predict, write_contribution
+from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder
-from fastadmm.runs.looks import seen_by_ids
-from fastadmm.runs.predict import Predictions, write_predictions
-from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.load import seen_by_ids
+from fastadmm.runs.predict import (
+    Contribution,
+    Predictions,
+    combine_contributions,
+    partial_predict,
+    write_contribution,
+    write_predictions,
+)
 from fastadmm.runs.scorecard import two_classes
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part

@@ -20,13 +20,11 @@ from fastadmm.privacy.message import MessageSolver, private_solver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem, TestSet
-from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import early_stopping_on, problem_on, rows_of
+from fastadmm.runs.load import choose_loss, early_stopping_on, problem_on, rows_of
 from fastadmm.runs.plan import Plan, check_limit, make_plan
-from fastadmm.runs.private import label_account_of
-from fastadmm.runs.result import certificate_of
+from fastadmm.runs.result import certificate_of, label_account_of
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy

@@ -22,8 +22,8 @@ from fastadmm.files.atomic import shown, write_frame, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.inference.between import InferenceParty
 from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.combine import Contribution, summand_of_file, summand_of_table
-from fastadmm.runs.infer import chosen_bins
+from fastadmm.runs.evaluate import chosen_bins
+from fastadmm.runs.predict import Contribution, summand_of_file, summand_of_table
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.elements import require_group
 from fastadmm.store.h5file import create_h5, read_h5

@@ -25,13 +25,12 @@ from fastadmm.between.setup import Setup, read_setup
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
-from fastadmm.runs.check import doubts
+from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.config import make_config, refuse
 from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
-from fastadmm.runs.looks import seen_by_ids
-from fastadmm.runs.private import new_run_id
-from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.load import doubts, seen_by_ids
+from fastadmm.runs.result import new_run_id
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import differing
 from fastadmm.solver.history import RoundRecord

@@ -30,7 +30,7 @@ def coefficients(
 ) -> None:
     """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
 
-    from fastadmm.runs.coefficients import read_coefficients
+    from fastadmm.runs.export import read_coefficients
 
     opt.check_csv(out)
     references = {}
@@ -81,7 +81,7 @@ def infer(
     as_json: bool = opt.JSON,
 ) -> None:
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
-    from fastadmm.runs.infer import infer_run
+    from fastadmm.runs.evaluate import infer_run
 
     print_inference(infer_run(run, covariance=covariance, level=level), as_json)
 

@@ -228,7 +228,7 @@ def _convert_plan(
     """Plan a partition of tables, and write it if it has a place; what is told of it."""
     from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
-    from fastadmm.runs.looks import partition_looks
+    from fastadmm.runs.load import partition_looks
 
     own = opt.plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
     given = how | own
@@ -254,7 +254,7 @@ def _convert_plan(
 
 def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool) -> dict[str, Any]:
     from fastadmm.data_tools.convert import convert as run
-    from fastadmm.runs.looks import partition_looks
+    from fastadmm.runs.load import partition_looks
 
     report: dict[str, Any] = {}
 

@@ -62,8 +62,7 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
-    from fastadmm.runs.service import open_service
-    from fastadmm.runs.service_app import LOCAL_NAMES, listen, make_app, run_server
+    from fastadmm.runs.service import LOCAL_NAMES, listen, make_app, open_service, run_server
 
     service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
     own = [] if address in ("0.0.0.0", "::", "") else [address]

@@ -89,8 +89,7 @@ def predict(
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
-    from fastadmm.runs.combine import partial_predict
-    from fastadmm.runs.predict import notes_of, predict_partition, predict_tables
+    from fastadmm.runs.predict import notes_of, partial_predict, predict_partition, predict_tables
 
     if partial and out is None:
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
@@ -159,7 +158,7 @@ def combine(
 ) -> None:
     """Add up the parties' contributions to predictions."""
 
-    from fastadmm.runs.combine import combine_contributions
+    from fastadmm.runs.predict import combine_contributions
 
     write_csv(combine_contributions(model, contributions, labels), out, force)
 
@@ -201,7 +200,7 @@ def evaluate(
 
 def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     """Print metrics, as a table or as JSON."""
-    from fastadmm.reports.judgement import class_table, confusion_table
+    from fastadmm.reports.html import class_table, confusion_table
 
     if as_json:
         print_json(document)

@@ -112,7 +112,7 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
     if as_json:
         print_json(statement.to_json(), allow_nan=False)
         return
-    from fastadmm.runs.private import ledger_rows
+    from fastadmm.runs.result import ledger_rows
 
     _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
 

@@ -31,7 +31,7 @@ def card(
     import json
 
     from fastadmm.files.atomic import write_whole
-    from fastadmm.runs.card import card_text, model_card
+    from fastadmm.runs.export import card_text, model_card
 
     found = model_card(model)
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)

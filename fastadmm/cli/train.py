@@ -116,7 +116,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if code == ExitCode.OK:
         if not as_json:
             if "path" in result:
-                from fastadmm.runs.path_run import read_table, table_lines
+                from fastadmm.runs.fit import read_table, table_lines
 
                 say("\n".join(table_lines(read_table(run))))
             say(f"{result['message']}; model in {run / 'model'}")

@@ -46,7 +46,7 @@ def worth(
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
     from fastadmm.cli.display import Coalitions, make_display
-    from fastadmm.worth.run import coalitions_done, worth_of_run
+    from fastadmm.worth.coalitions import coalitions_done, worth_of_run
 
     display = make_display(quiet, Coalitions)
     try:

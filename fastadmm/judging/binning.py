@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -99,15 +100,15 @@ def fit_bins(cells: Cells, target: Array, weight: Array, rules: Rules) -> Fitted
 
 
 def _fit(cells: Cells, target: Array, weight: Array, rules: Rules) -> Fitted:
-    groups, edges, events, others, woe = _weighed(cells, target, weight, rules)
-    feature, fold = np.empty(len(target)), _folds(target)
+    found, feature, fold = _weighed(cells, target, weight, rules), np.empty(len(target)), _folds(target)
     for k in range(_FOLDS):
         own = fold == k
-        place, *_, of_rest = _weighed(cells, target, np.where(own, 0.0, weight), rules)
-        feature[own] = of_rest[place[cells.codes[own]]]
-    iv = information_value(events, others, woe)
-    judged = parting(feature, target, weight, cells.n_levels if cells.numbers is None else 0)
-    return Fitted(edges, groups[:-1], events, others, woe, iv, feature, *judged)
+        of_rest = _weighed(cells, target, np.where(own, 0.0, weight), rules)
+        feature[own] = of_rest["woe"][of_rest["groups"][cells.codes[own]]]
+    iv = information_value(found["events"], found["others"], found["woe"])
+    iv_cross, luck = parting(feature, target, weight, cells.n_levels if cells.numbers is None else 0)
+    groups = found.pop("groups")[:-1]
+    return Fitted(**found, groups=groups, iv=iv, feature=feature, iv_cross=iv_cross, luck=luck)
 
 
 def parting(feature: Array, target: Array, weight: Array, n_levels: int) -> tuple[float, float]:
@@ -165,31 +166,26 @@ def _folds(target: Array) -> Array:
     return fold
 
 
-def _weighed(
-    cells: Cells, target: Array, weight: Array, rules: Rules
-) -> tuple[Array, Array, Array, Array, Array]:
+def _weighed(cells: Cells, target: Array, weight: Array, rules: Rules) -> dict[str, Any]:
     """Bin of each level and of missing cells, edges, and events, others, weight of evidence of each bin."""
-    n = cells.n_levels
+    n, numbers, edges = cells.n_levels, cells.numbers, np.empty(0)
     total = np.bincount(cells.codes, weight, minlength=n + 1)
     events = np.bincount(cells.codes, weight * target, minlength=n + 1)
-    edges = np.empty(0)
-    if cells.numbers is None:
-        given = rules.groups
-        groups = ordered_groups(events[:-1], total[:-1], rules) if given is None else np.array(given)
+    if numbers is not None:
+        given = None if rules.edges is None else np.array(rules.edges)
+        edges = numeric_edges(numbers, events[:-1], total[:-1], rules) if given is None else given
+        groups = np.searchsorted(edges, numbers, "left")
+    elif rules.groups is None:
+        groups = ordered_groups(events[:-1], total[:-1], rules)
     else:
-        if rules.edges is None:
-            edges = numeric_edges(cells.numbers, events[:-1], total[:-1], rules)
-        else:
-            edges = np.array(rules.edges)
-        groups = np.searchsorted(edges, cells.numbers, "left")
+        groups = np.array(rules.groups)
     count = max(len(edges), int(groups.max(initial=0))) + 1
     groups = np.append(groups, count)
-    of_bins = np.bincount(groups, events, minlength=count + 1)
-    others = np.bincount(groups, total - events, minlength=count + 1)
-    woe = evidence(of_bins, others)
-    if min(of_bins[-1], others[-1]) < rules.least:
+    ones, others = (np.bincount(groups, own, minlength=count + 1) for own in (events, total - events))
+    woe = evidence(ones, others)
+    if min(ones[-1], others[-1]) < rules.least:
         woe[-1] = 0.0  # too few to say anything
-    return groups, edges, of_bins, others, woe
+    return {"groups": groups, "edges": edges, "events": ones, "others": others, "woe": woe}
 
 
 def numeric_edges(numbers: Array, events: Array, total: Array, rules: Rules) -> Array:

@@ -10,7 +10,7 @@ from scipy.special import expit, logit, ndtri
 
 from fastadmm.errors import ConfigError
 from fastadmm.judging.looks import say
-from fastadmm.judging.ranking import Ranking, rank_rows
+from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.loss import Loss
 
 Array = np.ndarray
@@ -65,21 +65,6 @@ _RARE = 0.1
 LEVEL = 0.95
 
 
-def ranking_of(loss: Loss, y: Array, z: Array, weight: Array) -> tuple[Ranking | None, str]:
-    """Rows in the order of their scores, or why there is no order that means something.
-
-    Shapes: y, z, weight (N,).
-    """
-    if loss.task != "classification" or loss.vector or np.any((y != 0.0) & (y != 1.0)):
-        return None, ""
-    present = np.unique(y[weight > 0.0])
-    if len(present) < 2:
-        return None, ""  # a look tells it
-    found = rank_rows(y, _shown_score(loss, z), weight)
-    said = "all rows have the same score: curves and KS say nothing" if len(found.scores) == 1 else ""
-    return found, said
-
-
 def judgement(
     loss: Loss,
     y: Array,
@@ -102,27 +87,28 @@ def judgement(
             raise ConfigError("threshold: with several classes the most probable one is predicted")
         confusion = _confusion(y, np.argmax(z, axis=1), counted, classes, None)
         return {"confusion": confusion, "looks": _looks(confusion, None)}
-    shown = _shown_score(loss, z)
+    shown = loss.predict_mean(z) if loss.probabilistic else z
     limit = (0.5 if loss.probabilistic else 0.0) if threshold is None else float(threshold)
     if loss.probabilistic and not 0.0 <= limit <= 1.0:
         raise ConfigError(f"threshold: {limit:g} is no probability; choose between 0 and 1")
-    document: dict[str, Any] = {"confusion": _confusion(y, shown > limit, counted, classes, limit)}
-    document["looks"] = _looks(document["confusion"], threshold)
-    ranking, said = ranking_of(loss, y, z, counted)
-    if said:
-        document["notes"] = [said]
-    if ranking is not None:
-        distance, at = ranking.kolmogorov_smirnov()
-        found = auc_interval(y, shown, counted, LEVEL)
-        document["ranking"] = {
-            "average_precision": ranking.average_precision(),
-            "ks": distance,
-            "ks_score": at,
-            "auc_interval": None if found is None else list(found[:2]),
-            "level": LEVEL,
-            "groups": ranking.groups(),
-            "curves": ranking.thinned(MOST_POINTS).to_columns(),
-        }
+    confusion = _confusion(y, shown > limit, counted, classes, limit)
+    document: dict[str, Any] = {"confusion": confusion, "looks": _looks(confusion, threshold)}
+    if len(np.unique(y[counted > 0.0])) < 2:  # a look tells it
+        return document
+    ranking = rank_rows(y, shown, counted)
+    if len(ranking.scores) == 1:
+        document["notes"] = ["all rows have the same score: curves and KS say nothing"]
+    distance, at = ranking.kolmogorov_smirnov()
+    found = auc_interval(y, shown, counted, LEVEL)
+    document["ranking"] = {
+        "average_precision": ranking.average_precision(),
+        "ks": distance,
+        "ks_score": at,
+        "auc_interval": None if found is None else list(found[:2]),
+        "level": LEVEL,
+        "groups": ranking.groups(),
+        "curves": ranking.thinned(MOST_POINTS).to_columns(),
+    }
     return document
 
 
@@ -148,10 +134,6 @@ def event_in(evaluation: dict[str, Any]) -> tuple[str, float]:
     return str(confusion["classes"][1]), float(matrix[1].sum() / matrix.sum()) if matrix.any() else 0.0
 
 
-def _shown_score(loss: Loss, z: Array) -> Array:
-    return loss.predict_mean(z) if loss.probabilistic or loss.task == "regression" else z
-
-
 def _confusion(
     y: Array, said: Array, weight: Array, classes: Sequence[str], threshold: float | None
 ) -> dict[str, Any]:
@@ -170,8 +152,5 @@ def _confusion(
         "specificity": (tn, tn + fp),
         "f1": (2.0 * tp, 2.0 * tp + fp + fn),
     }
-    return {
-        **document,
-        "threshold": threshold,
-        **{name: part / whole if whole > 0.0 else None for name, (part, whole) in rates.items()},
-    }
+    shares = {name: part / whole if whole > 0.0 else None for name, (part, whole) in rates.items()}
+    return {**document, "threshold": threshold, **shares}

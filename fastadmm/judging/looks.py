@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
@@ -13,52 +12,31 @@ from fastadmm.judging.ranking import rank_rows
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Look:
-    """One look."""
-
-    sees: str  # as docs/judging.md says it
-    line: str  # what is said, with {fields}
-    settles: str  # the option
-
-
-#: All looks by name, which ends the line that is said.
+#: What is said of each look, with {fields}, and the option that settles it; a look's name ends its line.
+#: docs/judging.md says what each of them sees.
 LOOKS = {
-    "leak": Look(
-        "a column that alone tells the label: AUC above 0.95 by its numbers, or its categories' rates in "
-        "other rows; for a regression, rank correlation above 0.99",
+    "leak": (
         "{place}: {columns}: enough to tell the label; if known only after it, {settles}",
         "convert with --drop {column}",
     ),
-    "id": Look(
-        "numbers, all different, that fill their range, rise or fall with the rows or are called an id; "
-        "categories of one row each",
-        "{what}: unless it is a feature, {settles}",
-        "convert with --drop {column}",
-    ),
-    "label": Look(
-        "a table from which `federate align` takes labels, and which may become a party's columns",
+    "id": ("{what}: unless it is a feature, {settles}", "convert with --drop {column}"),
+    "label": (
         "{place}: column {column!r} is the label: if this table is a party's too, {settles}",
         "convert with --label {column}, or --drop {column}",
     ),
-    "seen": Look(
-        "rows of training in `evaluate`, `--test` or `validation`, by their ids; without ids the same "
-        "rows alone",
+    "seen": (
         "{place}: {count} of {n} rows are rows of training, and say nothing about new ones: {settles}",
         "convert other rows with --like",
     ),
-    "one-class": Look(
-        "one class in `evaluate`; training refuses it",
+    "one-class": (
         "all labels are {label!r}: AUC, curves, lift and KS distance are undefined; for them {settles}",
         "convert more rows with --like",
     ),
-    "rare": Look(
-        "a class below a tenth of the rows, most of it missed by threshold 0.5",
+    "rare": (
         "{label!r} is {share:.2g} % of the rows, and threshold 0.5 finds {found:.2g} % of them: {settles}",
         "evaluate with --threshold {rate:.2g}",
     ),
-    "numbers": Look(
-        "two classes given to a loss of numbers, such as `poisson`",
+    "numbers": (
         "warning: loss {loss} fits the numbers 0 and 1 of two classes: for their probability {settles}",
         "train with --loss logistic",
     ),
@@ -67,10 +45,9 @@ LOOKS = {
 
 def say(name: str, *, settles: str | None = None, **said: Any) -> str:
     """The line of a look; ``settles`` where its option does not go with the data."""
-    look = LOOKS[name]
-    if settles is None:
-        settles = look.settles.format(**{k: quote(v) if isinstance(v, str) else v for k, v in said.items()})
-    return f"{look.line.format(settles=settles, **said)} [{name}]"
+    line, usual = LOOKS[name]
+    quoted = {key: quote(value) if isinstance(value, str) else value for key, value in said.items()}
+    return f"{line.format(settles=settles or usual.format(**quoted), **said)} [{name}]"
 
 
 #: Words that name an id.

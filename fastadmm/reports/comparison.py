@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,11 @@ from fastadmm.figures.numbers import NONE, format_duration, format_number, round
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
 from fastadmm.privacy.statement import rounded_up
-from fastadmm.reports.html import told
+from fastadmm.reports.html import plain_value, told
 from fastadmm.reports.plots import metric_label
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
+from fastadmm.runs.claim import Said
 from fastadmm.settings.keys import OBJECTIVE
-
-if TYPE_CHECKING:
-    from fastadmm.runs.claim import Said
 
 #: Letter of what a run does not record, or does not say.
 _UNKNOWN = "?"
@@ -46,15 +44,12 @@ class ComparedRun:
     evaluation: dict[str, float]  # metrics of ``fastadmm evaluate``
     evaluated_on: str  # name of the partition that was evaluated; empty for none
     data: str  # a letter: runs with the same one were trained on the same features
-    gap_within: float | None = None
-    said: Said | None = None  # what may be said of the run's claim
+    gap_within: float | None
+    said: Said | None  # what may be said of the run's claim
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
-        document = asdict(self) | {
-            "path": str(self.path),
-            "claim": None if self.said is None else self.said.line,
-        }
+        document = vars(self) | {"path": str(self.path), "claim": self.said and self.said.line}
         document["epsilon"] = "inf" if self.epsilon == math.inf else self.epsilon
         del document["said"]
         return document
@@ -66,15 +61,11 @@ class RunComparison:
 
     runs: list[ComparedRun]  # in the order given
     differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
-    notes: list[str] = field(default_factory=list)  # what may not be compared, and why: whole sentences
+    notes: list[str]  # what may not be compared, and why: whole sentences
 
     def to_json(self) -> dict[str, Any]:
         """The whole comparison as plain values."""
-        return {
-            "runs": [run.to_json() for run in self.runs],
-            "differing": self.differing,
-            "notes": self.notes,
-        }
+        return vars(self) | {"runs": [run.to_json() for run in self.runs]}
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
@@ -88,13 +79,17 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
             raise ConfigError(f"compare: {shown(directories[k])} is given twice")
     records = [read_records(path) for path in directories]
     provenance = [_provenance(record) for record in records]
-    letters = _letters([own and own.get("content") for own in provenance])
-    # Of digests nothing is passed on but which of them are equal.
-    records = [published(record) for record in records]
+    contents = [own and own.get("content") for own in provenance]
+    known = [content for k, content in enumerate(contents) if content not in (None, *contents[:k])]
     runs = []
-    for record, name, letter in zip(records, _names(resolved), letters):
+    for record, name, content in zip(records, _names(resolved), contents):
+        # Of digests nothing is passed on but which of them are equal.
+        letter = _UNKNOWN
+        if content is not None:
+            again, k = divmod(known.index(content), 26)
+            letter = chr(65 + k) + str(again or "")
         with damaged(record.path, "a file in it is not what its command wrote"):
-            runs.append(_compared(record, name, letter))
+            runs.append(_compared(published(record), name, letter))
     differing = _differing(runs)
     return RunComparison(runs, differing, _notes(runs, provenance, differing))
 
@@ -106,52 +101,27 @@ def _provenance(records: RunRecords) -> dict[str, Any] | None:
     return None if private or not isinstance(found, dict) else found
 
 
-def _letters(values: list[Any]) -> list[str]:
-    """A letter for every distinct value; "?" for what is not known."""
-    known: list[Any] = []
-    for value in values:
-        if value is not None and value not in known:
-            known.append(value)
-    return [_UNKNOWN if value is None else _letter(known.index(value)) for value in values]
-
-
-def _letter(k: int) -> str:
-    return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
-
-
 def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
-    result, history = records.result or {}, records.history
-
-    def number(key: str) -> float | None:
-        value = result.get(key)
-        if records.result is None and len(history):
-            value = float(history.series[key][-1])
-        return value if value is not None and math.isfinite(value) else None
-
-    rounds = result.get("rounds")
-    if rounds is None and len(history):
-        rounds = int(history.round[-1])
-    privacy = records.privacy
-    private = is_private(privacy, records.config)
-    mode = privacy.mode if privacy is not None else "private" if private else "none"
-    evaluation = records.evaluation or {}
+    result, history, evaluation = records.result or {}, records.history, records.evaluation or {}
+    privacy, private = records.privacy, is_private(records.privacy, records.config)
+    logged = {key: float(column[-1]) for key, column in history.series.items() if len(history)}
+    ended = logged if records.result is None else result
+    numbers = {key: ended.get(key) for key in ("seconds", "objective", "gap", "stationarity")}
+    metrics = {k: v for k, v in evaluation.get("metrics", {}).items() if v is not None and plain_value(v)}
     # A path chooses its λ: it is in the result, not in the configuration.
     chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
+    mode = privacy.mode if privacy is not None else "private" if private else "none"
     return ComparedRun(
         name=name,
         path=records.path,
         status=str(result.get("status") or "not finished"),
-        rounds=rounds,
-        **{key: number(key) for key in ("seconds", "objective", "gap", "stationarity")},
+        rounds=result.get("rounds", int(history.round[-1]) if len(history) else None),
+        **{key: v if v is not None and math.isfinite(v) else None for key, v in numbers.items()},
         epsilon=privacy.epsilon if privacy is not None and private else None,
         delta=privacy.delta if privacy is not None and private else None,
         settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
         test={key: float(column[-1]) for key, column in history.test.items() if np.isfinite(column[-1])},
-        evaluation={
-            key: float(value)
-            for key, value in evaluation.get("metrics", {}).items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        },
+        evaluation={key: float(value) for key, value in metrics.items()},
         evaluated_on=str(evaluation.get("data") or ""),
         data=letter,
         gap_within=result.get("gap_within"),
@@ -187,31 +157,28 @@ def _notes(
     notes = []
     private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
     unknown = [run.name for run in runs if run.data == _UNKNOWN and run.name not in private]
+    unended = [run.name for run in runs if run.status == "not finished"]
     known = [own for own in provenance if own is not None]
     # Where a run holds out a share of its rows, the seed says which; tables are flat here.
     drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
     objective = [key for key in differing if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
+    why = f"{', '.join(objective)} {'differs' if len(objective) == 1 else 'differ'}" if objective else ""
+    if any(own.get(k) != known[0].get(k) for own in known for k in ("content", "row_digest", "labels")):
+        why = "the runs were trained on different data (digests differ)"
     if private:
         said = "whether labels and features are the same would confirm a guess of them"
         notes.append(f"Data not compared with {', '.join(private)}: {said}. {KEPT_BACK}")
-    elif any(own.get(k) != known[0].get(k) for own in known for k in ("content", "row_digest", "labels")):
-        notes.append(
-            "Objectives are not comparable: the runs were trained on different data (digests differ)."
-        )
-    elif objective:
-        verb = "differs" if len(objective) == 1 else "differ"
-        notes.append(f"Objectives are not comparable: {', '.join(objective)} {verb}.")
+    elif why:
+        notes.append(f"Objectives are not comparable: {why}.")
     tested = [own["test"] for own in known if "test" in own]
     if any(own != tested[0] for own in tested):
         notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
-    for run in runs:
-        if run.said is not None and not run.said.claim:
-            notes.append(f"Claim of {run.name}: {run.said.line}.")
-    open_runs = [run.name for run in runs if run.status == "not finished"]
-    if open_runs:
-        notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")
+    claims = [(run.name, run.said.line) for run in runs if run.said is not None and not run.said.claim]
+    notes += [f"Claim of {name}: {line}." for name, line in claims]
+    if unended:
+        notes.append(f"Not finished: {', '.join(unended)}; the last logged round is shown.")
     return notes
 
 
@@ -227,52 +194,39 @@ _STATUS = {
 def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
     """Rows of a table: a label and one text per run."""
     runs = comparison.runs
-
-    def status(run: ComparedRun) -> str:
-        if run.said is not None and run.said.claim.startswith("certified"):
-            return run.said.claim.replace("_", " ")
-        # Among models of bounded size only, or of other weights: not certified.
-        plain = run.gap_within is not None or (run.said is not None and (run.said.refused or run.said.claim))
-        plain = plain and run.status == "converged"
-        return run.status if plain else _STATUS.get(run.status, run.status)
-
-    def gap(run: ComparedRun) -> str:
-        return format_number(run.gap if run.gap is None else round_up(run.gap), 3)
-
-    result = [
-        ("status", [status(run) for run in runs]),
-        ("data", [run.data for run in runs]),
-        ("rounds", [format_number(run.rounds) for run in runs]),
-        ("time", [format_duration(run.seconds) for run in runs]),
-        ("objective", [format_number(run.objective, 7, zeros=True) for run in runs]),
-        ("relative gap", [gap(run) for run in runs]),
-        ("stationarity", [format_number(run.stationarity, 3) for run in runs]),
-        ("ε spent", [_epsilon(run) for run in runs]),
-    ]
+    rows: dict[str, Callable[[ComparedRun], str]] = {
+        "status": _status,
+        "data": lambda run: run.data,
+        "rounds": lambda run: format_number(run.rounds),
+        "time": lambda run: format_duration(run.seconds),
+        "objective": lambda run: format_number(run.objective, 7, zeros=True),
+        "relative gap": lambda run: format_number(None if run.gap is None else round_up(run.gap), 3),
+        "stationarity": lambda run: format_number(run.stationarity, 3),
+        "ε spent": _epsilon,
+    }
     optional = ("stationarity", "relative gap", "ε spent")
-    result = [r for r in result if r[0] not in optional or any(text != NONE for text in r[1])]
-    tested = dict.fromkeys(name for run in runs for name in run.test)
-    evaluated = dict.fromkeys(name for run in runs for name in run.evaluation)
-    metrics = [
-        (f"test {metric_label(name)}", [_metric(run.test.get(name)) for run in runs]) for name in tested
-    ]
-    if evaluated:
-        metrics.append(("evaluated on", [run.evaluated_on or NONE for run in runs]))
-    metrics += [
-        (f"evaluated {metric_label(name)}", [_metric(run.evaluation.get(name)) for run in runs])
-        for name in evaluated
-    ]
-    settings = [(name, [told(run.settings.get(name)) for run in runs]) for name in comparison.differing]
-    return [*result, *metrics, *settings]
+    found = [(label, list(map(text, runs))) for label, text in rows.items()]
+    found = [row for row in found if row[0] not in optional or any(text != NONE for text in row[1])]
+    for kind, metrics in (("test", [r.test for r in runs]), ("evaluated", [r.evaluation for r in runs])):
+        names = dict.fromkeys(name for own in metrics for name in own)
+        if names and kind == "evaluated":
+            found.append(("evaluated on", [run.evaluated_on or NONE for run in runs]))
+        for name in names:
+            texts = [format_number(own.get(name), 5, zeros=True) for own in metrics]
+            found.append((f"{kind} {metric_label(name)}", texts))
+    return found + [(name, [told(run.settings.get(name)) for run in runs]) for name in comparison.differing]
+
+
+def _status(run: ComparedRun) -> str:
+    claim, said = "" if run.said is None else run.said.claim, run.said
+    if claim.startswith("certified"):
+        return claim.replace("_", " ")
+    # Among models of bounded size only, or of other weights: not certified.
+    plain = run.gap_within is not None or claim or (said is not None and said.refused)
+    return run.status if plain and run.status == "converged" else _STATUS.get(run.status, run.status)
 
 
 def _epsilon(run: ComparedRun) -> str:
-    if run.epsilon is None:
-        return NONE
-    if run.epsilon == math.inf:
-        return "∞"
+    if run.epsilon is None or run.epsilon == math.inf:
+        return NONE if run.epsilon is None else "∞"
     return f"{rounded_up(run.epsilon)} (δ {format_number(run.delta)})"
-
-
-def _metric(value: float | None) -> str:
-    return format_number(value, 5, zeros=True)

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.committee import coefficient_section, limits, table_of
-from fastadmm.reports.judgement import class_table, judgement_section, plain_value
-from fastadmm.reports.plots import INSTALL_HINT, calibration_plot, history_plots, metric_label
+from fastadmm.reports.plots import (
+    DASHED,
+    INSTALL_HINT,
+    SERIES_COLOURS,
+    Plot,
+    calibration_plot,
+    history_plots,
+    metric_label,
+    safe_label,
+    unit_square,
+)
 from fastadmm.reports.records import RunRecords, damaged, published, read_records
+from fastadmm.runs.export import read_coefficients
+from fastadmm.store.model import open_shared_part
 
 #: A number of the page: its label, itself, and a note below it.
 Item = tuple[str, str, str]
+
+_CLAIMS = ("gap", "gap_absolute", "gap_within")
 
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
@@ -41,13 +56,9 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
         import jinja2
     except ImportError as error:
         raise ConfigError(INSTALL_HINT) from error
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("fastadmm.reports", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader, strict = jinja2.PackageLoader("fastadmm.reports", "."), jinja2.StrictUndefined
+    how: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=loader, undefined=strict, **how)
     environment.filters |= {"number": format_number, "percent": format_percent}
     environment.filters |= {"duration": format_duration, "up": round_up, "told": told}
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
@@ -57,15 +68,20 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
 
 def _context(records: RunRecords) -> dict[str, Any]:
     """What the template is filled with: numbers, and the tables and figures made of them."""
-    facts, result = _facts(records), records.result or {}
-    parties, data, made = _parties(records), records.config.get("data"), records.path / "result.json"
-    private = is_private(records.privacy, records.config)
+    facts, result, evaluation = _facts(records), records.result or {}, records.evaluation
+    parties, data, made = (
+        result.get("parties") or [],
+        records.config.get("data"),
+        records.path / "result.json",
+    )
+    private, compared = is_private(records.privacy, records.config), result.get("comparison")
+    compared = compared if isinstance(compared, dict) else {}  # with a model without privacy
     with damaged(records.path / "evaluation.json", "evaluate again"):
-        judged = _judged(records.evaluation, result)
+        judged = _judged(evaluation, result)
     with damaged(
         records.path / "path.json", "delete it and result.json, and 'fastadmm resume' makes them again"
     ):
-        path = _path(records.path_table)
+        path = path_section(records.path_table)
     return judged | {
         "title": records.path.resolve().name,
         "facts": facts,
@@ -74,21 +90,21 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "day": f"{datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else "",
         "data": Path(data).name if isinstance(data, str) else "",
         "result": result,
-        "n_parties": len(parties["rows"]),
-        "n_columns": _n_columns(result),
+        "n_parties": len(parties),
+        "n_columns": sum(_of_parties(parties, "n_features", all_of_them=True)),
         "most_rounds": _setting(records.config, "rounds"),
-        "lam": _lambda(result, facts),
-        "exchanges": _exchanges(result, facts),
+        "lam": _lambda(parties, facts["lam"]),
+        "exchanges": _exchanges(result, parties, facts["n_samples"]),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
         "plots": history_plots(records.history, facts["target"]),
-        "parties": parties,
+        "parties": party_section(parties),
         "coefficients": None if private else coefficient_section(records),
         "limits": limits(records),
         "path": path,
-        "worth": _worth(records),
+        "worth": worth_section(records),
         "privacy": records.privacy,
-        "comparison": _comparison(result),
+        "comparison": [str(line) for key in ("lines", "warnings") for line in compared.get(key) or []],
         "config": records.config,
         "environment": records.environment,
     }
@@ -96,63 +112,27 @@ def _context(records: RunRecords) -> dict[str, Any]:
 
 def _judged(evaluation: dict[str, Any] | None, result: dict[str, Any]) -> dict[str, Any]:
     """What an evaluation says of the model, and class 1, which training rows may tell as well."""
-    calibration = (evaluation or {}).get("metrics", {}).get("calibration")
+    measured = _class_of(result, evaluation or {})
+    if evaluation is None:
+        return {"measured": measured, **dict.fromkeys(("evaluation", "calibration", "judgement"))}
+    metrics, ranking = evaluation["metrics"], evaluation.get("ranking") or {}
+    for name in [name for name in ("auc", "r2", "d2") if _real(metrics.get(name))][:1]:
+        ends = ranking.get("auc_interval") if name == "auc" else None
+        note = f"95 %: {ends[0]:.3f} to {ends[1]:.3f}" if ends else "evaluated"
+        measured.append((metric_label(name), f"{metrics[name]:.3f}", note))
+    plain = {metric_label(name): value for name, value in metrics.items() if plain_value(value)}
+    calibration = metrics.get("calibration")
     return {
-        "measured": [*_class_of(result, evaluation), *_metric(evaluation)],
-        "evaluation": _evaluation(evaluation),
+        "measured": measured,
+        "evaluation": {
+            "data": str(evaluation.get("data") or ""),
+            "classes": class_table(metrics.get("classes")),
+            "header": ["metric", "this model"],
+            "rows": [[name, format_number(value, 5, zeros=True)] for name, value in plain.items()],
+        },
         "calibration": calibration_plot(calibration) if calibration else None,
-        "judgement": None if evaluation is None else judgement_section(evaluation),
+        "judgement": judgement_section(evaluation),
     }
-
-
-def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The values of a regularisation path; None for another run."""
-    if table is None:
-        return None
-    with_folds = table.get("rule") is not None
-    rows = [
-        row | {f"test {key}": value for key, value in (row.get("test") or {}).items()}
-        for row in table["values"]
-    ]
-    rows[table["chosen"]]["chosen"] = "chosen"
-    names = {"lambda": "λ"} | (
-        {"held_out_loss": "held-out loss", "standard_error": "standard error"} if with_folds else {}
-    )
-    names |= {
-        "objective": "objective",
-        "gap": "relative gap",
-        "nonzero": "weights not zero",
-        "rounds": "rounds",
-    }
-    names |= {
-        f"test {key}": f"test {metric_label(key)}" for row in table["values"] for key in row.get("test") or {}
-    }
-    names |= {"chosen": ""} if with_folds else {}
-    said = (
-        f"Chosen by rule {table['rule']}; the rest of this page is about that fit."
-        if with_folds
-        else "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
-    )
-    return table_of(names, rows, [said])
-
-
-def _worth(records: RunRecords) -> dict[str, Any] | None:
-    """What each party adds; None where it was not measured."""
-    worth = records.worth
-    if worth is None:
-        return None
-    names = {"name": "party", "alone": "alone", "without": "without it", "adds_alone": "adds alone"}
-    names |= {"shapley": "Shapley value", "adds_last": "adds last"}
-    nobody, everyone = (format_number(worth.of(k), 5, zeros=True) for k in (0, worth.everyone))
-    line = f"Test {metric_label(worth.metric)} of nobody (intercept only): {nobody}; of all: {everyone}."
-    return table_of(names, worth.table(), [line, *([f"{worth.reason}."] if worth.reason else [])])
-
-
-def _comparison(result: dict[str, Any]) -> list[str]:
-    """What was said of a private model beside one without privacy."""
-    found = result.get("comparison")
-    lines = (found.get(key) or [] for key in ("lines", "warnings")) if isinstance(found, dict) else ()
-    return [str(line) for own in lines for line in own]
 
 
 # --- what the run says -------------------------------------------------------------------------
@@ -165,25 +145,20 @@ def _facts(records: RunRecords) -> dict[str, Any]:
     if statement is not None:
         result |= {key: statement.get(key) for key in ("objective", "gap", "gap_absolute")}
         result["gap_within"] = (statement.get("within") or {}).get("gap")
-    logged: dict[str, float] = {}
+    logged: dict[str, Any] = {}
     if len(history):
         logged = {name: float(column[-1]) for name, column in history.series.items()}
         logged["rounds"] = int(history.round[-1])
-
-    claims = ("gap", "gap_absolute", "gap_within")
+    if said is not None and (said.refused or said.claim):
+        logged |= dict.fromkeys(_CLAIMS)  # those of a round are not of these weights
 
     def value(name: str, asked: float | None = None) -> float | None:
-        if name in claims and said is not None and (said.refused or said.claim) and result.get(name) is None:
-            return None  # that of a round is not of these weights
-        for candidate in (result.get(name), logged.get(name), asked):
-            if _real(candidate):
-                return candidate
-            if candidate is not None:
-                # A diverged run has an infinite objective; an older finite one would mislead.
-                return None
-        return None
+        # A diverged run has an infinite objective; an older finite one would mislead.
+        known = (one for one in (result.get(name), logged.get(name), asked) if one is not None)
+        found = next(known, None)
+        return found if _real(found) else None
 
-    names = ("rounds", "seconds", "objective", "stationarity", "n_samples", *claims)
+    names = ("rounds", "seconds", "objective", "stationarity", "n_samples", *_CLAIMS)
     found: dict[str, Any] = {name: value(name) for name in names}
     # A problem that is not convex has no duality gap, and records its stationarity.
     convex = found["stationarity"] is None
@@ -216,88 +191,235 @@ def _bound(facts: dict[str, Any]) -> str:
     return format_percent(gap) if gap is not None and gap >= 0 else ""
 
 
-def _class_of(result: dict[str, Any], evaluation: dict[str, Any] | None) -> list[Item]:
+def _class_of(result: dict[str, Any], evaluation: dict[str, Any]) -> list[Item]:
     """Class 1 and how frequent it is, in training rows, else in those of the evaluation."""
     rows = result.get("class_rows")
     if isinstance(rows, dict) and len(rows) == 2 and all(map(_real, rows.values())):
         name, count = list(rows.items())[1]
         return [("Class 1", name, f"{100.0 * count / (sum(rows.values()) or 1):.3g} % of rows")]
-    event, share = event_in(evaluation or {})
+    event, share = event_in(evaluation)
     return [("Class 1", event, f"{100.0 * share:.3g} % of evaluated rows")] if event else []
 
 
-def _metric(evaluation: dict[str, Any] | None) -> list[Item]:
-    """AUC with its interval, or R², of the evaluation."""
-    metrics = (evaluation or {}).get("metrics", {})
-    found = [name for name in ("auc", "r2", "d2") if _real(metrics.get(name))][:1]
-    ends = ((evaluation or {}).get("ranking") or {}).get("auc_interval")
-    note = f"95 %: {ends[0]:.3f} to {ends[1]:.3f}" if found == ["auc"] and ends else "evaluated"
-    return [(metric_label(name), f"{metrics[name]:.3f}", note) for name in found]
+def _of_parties(parties: list[dict[str, Any]], key: str, *, all_of_them: bool = False) -> list[float]:
+    """Numbers under a key of the parties, of those that have one; none where all of them should."""
+    values = [party[key] for party in parties if _real(party.get(key))]
+    return [] if all_of_them and len(values) < len(parties) else values
 
 
-def _of_parties(result: dict[str, Any], key: str) -> list[float]:
-    """Numbers under a key of the parties, of those that have one."""
-    values = (party.get(key) for party in result.get("parties") or [])
-    return [value for value in values if _real(value)]
-
-
-def _lambda(result: dict[str, Any], facts: dict[str, Any]) -> Item:
+def _lambda(parties: list[dict[str, Any]], lam: float | None) -> Item:
     """λ, or from the smallest to the largest where parties have their own."""
-    values = _of_parties(result, "lambda")
+    values = _of_parties(parties, "lambda")
     if not values:
-        return "λ", format_number(facts["lam"]), "per mean loss"
+        return "λ", format_number(lam), "per mean loss"
     ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
     return "λ of each party", " to ".join(ends), "per mean loss"
 
 
-def _exchanges(result: dict[str, Any], facts: dict[str, Any]) -> list[Item]:
+def _exchanges(result: dict[str, Any], parties: list[dict[str, Any]], n: float | None) -> list[Item]:
     """What the run's exchanges would cost between organisations, where that was counted."""
-    values, n = _of_parties(result, "bytes"), facts["n_samples"]
+    values = _of_parties(parties, "bytes")
     if not values or not n or not _real(result.get("exchanges")):
         return []
     note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
     return [("Exchanges", format_number(result["exchanges"]), note)]
 
 
-def _n_columns(result: dict[str, Any]) -> float:
-    """Columns of all parties; 0 where not all of them say."""
-    widths = _of_parties(result, "n_features")
-    return sum(widths) if len(widths) == len(result.get("parties") or []) else 0
-
-
-def _parties(records: RunRecords) -> dict[str, Any]:
-    """Name, columns, norm of the weights, λ of its own and file of each party, once a run has ended."""
-    rows = (records.result or {}).get("parties") or []
-    names = {"name": "party", "n_features": "columns", "weight_norm": "norm of the weights", "lambda": "λ"}
-    names |= {"file": "model file"}
-    return table_of({key: n for key, n in names.items() if any(row.get(key) for row in rows)}, rows, [])
-
-
-def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
-    if evaluation is None:
-        return None
-    metrics = evaluation["metrics"]
-    rows = [
-        [metric_label(name), format_number(value, 5, zeros=True)]
-        for name, value in metrics.items()
-        if plain_value(value)
-    ]
-    return {
-        "data": str(evaluation.get("data") or ""),
-        "classes": class_table(metrics.get("classes")),
-        "header": ["metric", "this model"],
-        "rows": rows,
-    }
-
-
 def told(value: Any) -> str:
     """A setting as the reader would write it."""
-    if value is None:
-        return NONE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, bool):
+        return {None: NONE, True: "yes", False: "no"}[value]
     if isinstance(value, list | tuple):
         return ", ".join(map(told, value)) or NONE
     if isinstance(value, dict):
         return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
     return str(value)
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+#: Coefficients of each party that are shown.
+LARGEST = 15
+
+
+def _cell(value: Any) -> str:
+    return format_number(value) if value is None or isinstance(value, float) else str(value)
+
+
+def _number(value: Any, *, zeros: bool = False) -> str:
+    """A number, or none: whatever else a file may hold there is not shown."""
+    return format_number(value if plain_value(value) else None, zeros=zeros)
+
+
+def table_of(
+    names: Mapping[str, str],
+    rows: Iterable[Mapping[str, Any]],
+    notes: Iterable[str] = (),
+    title: str = "",
+    cell: Callable[[Any], str] = _cell,
+) -> dict[str, Any]:
+    """A table of the page: those values of the records that any of them has, under their names."""
+    rows = list(rows)
+    kept = {key: name for key, name in names.items() if any(key in row for row in rows)}
+    cells = [[cell(row.get(key)) for key in kept] for row in rows]
+    return {"title": title, "header": list(kept.values()), "rows": cells, "notes": list(notes)}
+
+
+# --- what the model says ------------------------------------------------------------------------------------
+
+
+def coefficient_section(records: RunRecords) -> dict[str, Any] | None:
+    """Coefficients with their errors, or the largest of each party; None where the files are elsewhere."""
+    names = {"party": "party", "feature": "feature", "class": "class", "weight": "weight"}
+    if records.inference is not None:
+        with damaged(records.path / "inference.json", "run 'fastadmm infer' again"):
+            found = records.inference
+            names |= {"standard_error": "standard error", "p_value": "p", "low": "from", "high": "to"}
+            notes = [f"from and to: {100 * found['level']:g} % interval", *map(str, found["notes"])]
+            return table_of(names | {"ratio": found["ratio"]}, found["weights"], notes)
+    model = records.path / "model"
+    if not (model / "model.toml").exists():
+        return None
+    shared, directory = open_shared_part(model)
+    if any(not (directory / f"{name}.h5").exists() for name in shared.names):
+        return None
+    every = read_coefficients(model)
+    largest = every.largest(LARGEST).rows()
+    names |= {"weight": "raw column", "scaled_weight": "scaled column", "ratio": every.ratio}
+    names |= {"reference": "compared with", "ratio_to_reference": f"{every.ratio} to it"}
+    left = len(every.rows()) - len(largest)
+    more = [f"{left} more with smaller weights: fastadmm coefficients RUN -o FILE.csv"] if left else []
+    notes = [*every.notes, *more, "standard errors: fastadmm infer RUN, then the report again"]
+    return table_of({key: name for key, name in names.items() if key in every.columns}, largest, notes)
+
+
+def limits(records: RunRecords) -> list[str]:
+    """What the model does not know, as far as the records tell."""
+    config, evaluation = records.config, records.evaluation
+    said = [
+        "It is linear: columns add up, without interactions or bends that were not made columns.",
+        "Weights are associations in these rows, not effects of changing a column.",
+        "The certificate is about the rows it was trained on, not about new ones.",
+    ]
+    if config.get("class_weight") is not None:
+        said.append("Rows were weighted by class: probabilities are not the rates of unweighted rows.")
+    if evaluation is None:
+        return [*said, "It was not evaluated: nothing here says how it does on other rows."]
+    if evaluation.get("data") == Path(str(config.get("data"))).name:
+        said.append("It was evaluated on the rows it was trained on: on others it does worse.")
+    event, _ = event_in(evaluation)
+    if event and not sum(row[1] for row in evaluation["confusion"]["matrix"]):
+        said.append(f"No row is predicted as {event} at this threshold: read scores, not labels.")
+    return said
+
+
+def path_section(table: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The values of a regularisation path; None for another run."""
+    if table is None:
+        return None
+    values = table["values"]
+    rows = [row | {f"test {key}": v for key, v in (row.get("test") or {}).items()} for row in values]
+    names = {"lambda": "λ", "held_out_loss": "held-out loss", "standard_error": "standard error"}
+    names |= {
+        "objective": "objective",
+        "gap": "relative gap",
+        "nonzero": "weights not zero",
+        "rounds": "rounds",
+    }
+    names |= {key: f"test {metric_label(key[5:])}" for row in rows for key in row if key.startswith("test ")}
+    said = "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
+    if table.get("rule") is not None:
+        rows[table["chosen"]]["chosen"] = "chosen"
+        said = f"Chosen by rule {table['rule']}; the rest of this page is about that fit."
+    return table_of(names | {"chosen": ""}, rows, [said])
+
+
+def worth_section(records: RunRecords) -> dict[str, Any] | None:
+    """What each party adds; None where it was not measured."""
+    worth = records.worth
+    if worth is None:
+        return None
+    names = {"name": "party", "alone": "alone", "without": "without it", "adds_alone": "adds alone"}
+    names |= {"shapley": "Shapley value", "adds_last": "adds last"}
+    nobody, everyone = (format_number(worth.of(k), 5, zeros=True) for k in (0, worth.everyone))
+    line = f"Test {metric_label(worth.metric)} of nobody (intercept only): {nobody}; of all: {everyone}."
+    return table_of(names, worth.table(), [line, *([f"{worth.reason}."] if worth.reason else [])])
+
+
+def party_section(parties: list[dict[str, Any]]) -> dict[str, Any]:
+    """Name, columns, norm of the weights, λ of its own and file of each party, once a run has ended."""
+    names = {"name": "party", "n_features": "columns", "weight_norm": "norm of the weights", "lambda": "λ"}
+    known = [{key: value for key, value in party.items() if value} for party in parties]
+    return table_of(names | {"file": "model file"}, known)
+
+
+# --- what other rows say of it ------------------------------------------------------------------------------
+
+
+def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Figures, tables and notes of an evaluation beyond its metrics: ROC, lift, confusion."""
+    ranking, confusion = evaluation.get("ranking"), evaluation.get("confusion")
+    tables = [] if ranking is None else [_group_table(ranking)]
+    return {
+        "plots": [] if ranking is None else [_roc(ranking)],
+        "tables": tables if confusion is None else [*tables, confusion_table(confusion)],
+        "notes": [str(note) for note in evaluation.get("notes", [])],
+    }
+
+
+def _roc(ranking: dict[str, Any]) -> Plot:
+    curves, interval = ranking["curves"], ranking.get("auc_interval")
+    false, true = (np.r_[0.0, curves[f"{name}_positive_rate"]] for name in ("false", "true"))
+    best = int(np.argmax(np.abs(true - false)))
+    area = "" if interval is None else f" AUC: {interval[0]:.3f} to {interval[1]:.3f} (95 % interval)."
+
+    def draw(figure: Any) -> None:
+        ax = figure.add_subplot()
+        unit_square(ax, "false positive rate", "true positive rate", "chance")
+        ax.plot(false, true, color=SERIES_COLOURS[0], label="model")
+        ends = [false[best]] * 2, [false[best], true[best]]
+        ax.plot(*ends, color=SERIES_COLOURS[1], linestyle=DASHED, label="KS")
+        ax.legend(loc="lower right")
+
+    said = f"The KS distance is {ranking['ks']:.3f}, at score {ranking['ks_score']:.4g}.{area}"
+    said += f" The average precision is {ranking['average_precision']:.3f}."
+    return Plot("ROC", f"Each point is a threshold. {said}", draw)
+
+
+def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
+    names = {"share": "rows", "lowest_score": "lowest score", "rate": "rate", "lift": "lift", "gain": "gain"}
+    rows = [{**row, "share": f"{100 * row['share']:.3g} %"} for row in ranking["groups"]]
+    names |= {"cumulative_lift": "lift so far"}
+    title = "Tenths of the rows, highest scores first"
+    return table_of(
+        names, rows, title=title, cell=lambda v: v if isinstance(v, str) else _number(v, zeros=True)
+    )
+
+
+def plain_value(value: Any) -> bool:
+    """Whether a metric is one number, or none."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def class_table(classes: Any) -> dict[str, Any] | None:
+    """Weight and metrics of each class of a multinomial model."""
+    if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
+        return None
+    names = {"name": "class", "weight": "weight", "precision": "precision", "recall": "recall", "auc": "AUC"}
+    rows = [{key: row.get(key) for key in names} | {"name": str(row.get("name"))} for row in classes]
+    return table_of(names, rows, title="Classes", cell=lambda v: v if isinstance(v, str) else _number(v))
+
+
+def confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+    """Rows by true and predicted class, and what follows from them of two."""
+    names = [safe_label(str(name)) for name in confusion["classes"]]
+    threshold = confusion.get("threshold")
+    title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")
+    rows = [
+        [n, *(f"{value:,.8g}" for value in own)] for n, own in zip(names, confusion["matrix"], strict=True)
+    ]
+    for name in ("precision", "recall", "specificity", "f1"):
+        if name in confusion:
+            rows.append([name, _number(confusion[name], zeros=True), *[""] * (len(names) - 1)])
+    return {"title": title, "header": ["true", *(f"predicted {name}" for name in names)], "rows": rows}

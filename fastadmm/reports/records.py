@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, parse_json, read_bytes
 from fastadmm.privacy.published import config_of, fixed_result, is_private
-from fastadmm.runs.claim import said_of_run, without_claim
+from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import document_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from fastadmm.privacy.statement import PrivacyStatement
-    from fastadmm.runs.claim import Said
-    from fastadmm.worth.coalitions import Worth
+from fastadmm.worth.coalitions import Worth, read_worth
 
 #: The numbers of a round that are shown, besides those of ``test``.
 SERIES = ("seconds", "objective", "gap", "gap_absolute", "stationarity")
@@ -77,22 +72,27 @@ def read_records(run_dir: str | Path) -> RunRecords:
             f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it); give what "
             "'fastadmm train' wrote"
         )
-    result, config = document_in(path / "result.json"), document_in(path / "run.toml") or {}
+    files = ("result", "run", "environment", "evaluation", "path", "inference", "privacy")
+    found = {name: document_in(path / f"{name}.{'toml' if name == 'run' else 'json'}") for name in files}
+    result, config, privacy = found["result"], found["run"] or {}, found["privacy"]
     check_settings(config, path / "run.toml")
     if result is not None and not isinstance(result.get("status"), str):
         raise FormatError(f"{shown(path / 'result.json')}: key status must be a text; train again")
     said = said_of_run(path, result, config)
+    place, statement = shown(path / "privacy.json"), None
+    if privacy is not None:
+        statement = PrivacyStatement.from_json(privacy.get("statement"), place)
     return RunRecords(
         path=path,
         history=read_rounds(path / "rounds.jsonl"),
         result=None if result is None else without_claim(result, said),
         config=config,
-        environment=document_in(path / "environment.json") or {},
-        evaluation=document_in(path / "evaluation.json"),
-        privacy=_read_privacy(path / "privacy.json"),
-        worth=_read_worth(path / "worth.json"),
-        path_table=document_in(path / "path.json"),
-        inference=document_in(path / "inference.json"),
+        environment=found["environment"] or {},
+        evaluation=found["evaluation"],
+        privacy=statement,
+        worth=read_worth(path / "worth.json"),
+        path_table=found["path"],
+        inference=found["inference"],
         said=said,
     )
 
@@ -126,17 +126,14 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def history_of(records: list[dict[str, Any]]) -> History:
     """The round log as columns."""
+    tests = [record.get("test") or {} for record in records]
 
-    def column(values: list[Any]) -> NDArray[np.float64]:
-        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    def columns(names: Iterable[str], rows: list[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
+        return {name: np.array([row.get(name) for row in rows], dtype=np.float64) for name in names}
 
-    names: dict[str, None] = {}
-    for record in records:
-        names.update(dict.fromkeys(record.get("test") or ()))
+    rounds = np.array([record["round"] for record in records], dtype=np.int64)
     return History(
-        round=np.array([record["round"] for record in records], dtype=np.int64),
-        series={name: column([record.get(name) for record in records]) for name in SERIES},
-        test={name: column([(record.get("test") or {}).get(name) for record in records]) for name in names},
+        rounds, columns(SERIES, records), columns(dict.fromkeys(n for t in tests for n in t), tests)
     )
 
 
@@ -149,21 +146,6 @@ def damaged(path: Path, remedy: str) -> Iterator[None]:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: damaged ({error!r}); {remedy}") from None
-
-
-def _read_privacy(path: Path) -> PrivacyStatement | None:
-    from fastadmm.privacy.statement import PrivacyStatement
-
-    document = document_in(path)
-    return None if document is None else PrivacyStatement.from_json(document.get("statement"), shown(path))
-
-
-def _read_worth(path: Path) -> Worth | None:
-    if not path.exists():
-        return None
-    from fastadmm.worth.run import read_worth
-
-    return read_worth(path)
 
 
 def published(records: RunRecords) -> RunRecords:

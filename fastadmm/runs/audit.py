@@ -30,9 +30,9 @@ from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
+from fastadmm.runs.config import recorded
+from fastadmm.runs.result import LEDGER, STATEMENT
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
-
-__all__ = ["Check", "audit_run", "audit_settings", "cases_of", "claim_of", "or_its_end"]
 
 #: The modes, whose functions are looked up when they are called, as a run does.
 _MODES: Any = {"message": message, "fusion": fusion}
@@ -124,58 +124,45 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
 
 def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
     """Audit what a run has on record and the code that made it."""
-    from fastadmm.runs.private import LEDGER, STATEMENT
-
-    config, mechanism = _on_record(run)
-    path, claim = run / STATEMENT, config.privacy
-    held = run / LEDGER if config.ledger is None else Path(config.ledger)
+    config, document, mu, numbers = _on_record(run)
+    claim, held = config.privacy, run / LEDGER if config.ledger is None else Path(config.ledger)
     if claim.mode == "fusion":
-        mu, recorded = 1.0, recorded_cost(claim, FusionBudget(*_parts(mechanism, path, *_BUDGET)))
+        known = recorded_cost(claim, FusionBudget(*numbers))
     else:
-        mu, sigma = _parts(mechanism, path, "mu", "sigma")
-        recorded = declared_cost(claim, mu, sigma)
-    checks = audit_settings(claim, mu, trials, [recorded], note)
-    return checks + recorded_books(run, claim, mechanism, held, path)
+        known = declared_cost(claim, *numbers)
+    checks = audit_settings(claim, mu, trials, [known], note)
+    return checks + recorded_books(run, claim, document, held)
 
 
 def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
     """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
-    from fastadmm.runs.private import STATEMENT
-
-    config, mechanism = _on_record(run)
-    if config.privacy.mode == "fusion":
-        return config.privacy, 1.0
-    return config.privacy, _parts(mechanism, run / STATEMENT, "mu", "sigma")[0]
+    config, _, mu, _ = _on_record(run)
+    return config.privacy, mu
 
 
-def _on_record(run: Path) -> tuple[Any, Any]:
-    """Configuration of a private run, and the numbers behind its statement."""
-    from fastadmm.runs.config import recorded
-    from fastadmm.runs.private import STATEMENT
-
+def _on_record(run: Path) -> tuple[Any, dict[str, Any], float, list[float]]:
+    """Configuration and statement of a private run, modulus of its x-update and numbers of its noise."""
     path = run / STATEMENT
     with storage_errors(path, "read"):
         if not path.exists():
             raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
         try:
-            mechanism = read_json(path).get("mechanism")
+            document = read_json(path)
+            mechanism = document.get("mechanism")
         except AttributeError as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    found = recorded(run)
-    if mechanism is None or found.config.privacy.mode == "none":
+    config = recorded(run).config
+    if mechanism is None or config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
-    return found.config, mechanism
-
-
-def _parts(mechanism: Any, path: Path, *keys: str) -> list[float]:
-    """Positive numbers that a run wrote down of its noise; that of norms may be zero."""
+    keys = _BUDGET if config.privacy.mode == "fusion" else ("mu", "sigma")
     try:
         parts = {key: float(mechanism[key]) for key in keys}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
+    # The noise of norms may be zero.
     if not all(0.0 < part < math.inf or (key == "norm_gdp" and part == 0.0) for key, part in parts.items()):
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
-    return list(parts.values())
+    return config, document, parts.get("mu", 1.0), list(parts.values())
 
 
 #: A charge that is less by no more than this share is rounded.
@@ -183,27 +170,22 @@ _ROUNDING = 1e-6
 
 
 def recorded_books(
-    run: Path, settings: DifferentialPrivacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
+    run: Path, settings: DifferentialPrivacy, document: Mapping[str, Any], ledger: Path
 ) -> list[Check]:
     """Compare charges, statement and total of a run with what its stored releases cost; nothing is run."""
     name = "releases, ledger and statement on record"
-    paths = sorted((run / "messages").glob("[!.]*.npz"))
-    stored = {path.stem: read_release(path) for path in paths}
+    stored = {path.stem: read_release(path) for path in sorted((run / "messages").glob("[!.]*.npz"))}
     if not stored:
         return []
     if not ledger.exists():
         return [Check(name, f"not compared: {shown(ledger)} is not there", False)]
-    with storage_errors(statement, "read"):
-        document = read_json(statement)
     try:
-        said, run_id = (
-            PrivacyStatement.from_json(document["statement"], shown(statement)),
-            str(document["run"]),
-        )
+        said = PrivacyStatement.from_json(document["statement"], shown(run / STATEMENT))
+        run_id = str(document["run"])
     except (KeyError, TypeError) as error:
-        raise FormatError(f"{shown(statement)}: not a privacy record: {error}") from None
-    charges = Ledger(ledger).charges
-    costs, wrong = _costs(stored, settings, mechanism, [c for c in charges if c.run == run_id])
+        raise FormatError(f"{shown(run / 'privacy.json')}: not a privacy record: {error}") from None
+    charges = [charge for charge in Ledger(ledger).charges if charge.run == run_id]
+    costs, wrong = _costs(stored, settings, document["mechanism"], charges)
     by_name = [costs.get(p.name, Cost(0.0)) for p in said.parties]
     wrong = wrong or too_little_stated(said, settings, by_name)
     right = f"{len(stored)} stored releases are charged, added up and stated"
@@ -217,30 +199,33 @@ def _costs(
     charges: Sequence[Charge],
 ) -> tuple[dict[str, Cost], str]:
     """What the releases of each party cost together; and the first charge that is less than its release."""
-    squares: dict[str, float] = {}
-    pures: dict[str, list[float]] = {}
+    costs: dict[str, Cost] = {}
     for name, values in stored.items():
         draw = str(values.get("draw", ""))
         if not draw:
             continue  # of an older version, whose charges do not say what they are for
         own = [c for c in charges if c.draw == draw]
+        if name == "labels":
+            due, labels = settings.label_epsilon, math.fsum(c.pure for c in own if c.role == LABELS)
+            if _less(labels, due or math.inf):
+                return {}, f"the stored labels are charged {labels:.4g}, they cost {due}"
+            continue
+        party, gdp, pure, wrong = _cost(name, values, settings, mechanism)
         charged = math.hypot(0.0, *(c.gdp for c in own), *(math.sqrt(2.0 * c.rho) for c in own))
         symbols = math.fsum(c.pure for c in own)
-        if name == "labels":
-            labels = math.fsum(c.pure for c in own if c.role == LABELS)
-            if labels < (settings.label_epsilon or math.inf) * (1.0 - _ROUNDING):
-                return {}, f"the stored labels are charged {labels:.4g}, they cost {settings.label_epsilon}"
-            continue
-        party, gdp, pure, grid = _cost(name, values, settings, mechanism)
-        if grid:
-            return {}, grid
-        if charged < gdp * (1.0 - _ROUNDING):
-            return {}, f"{name} is charged mu = {charged:.4g}, by its noise it costs {gdp:.4g}"
-        if symbols < pure * (1.0 - _ROUNDING):
-            return {}, f"{name} is charged {symbols:.4g} for symbols of {pure:.4g}"
-        squares[party] = squares.get(party, 0.0) + gdp * gdp
-        pures.setdefault(party, []).extend([pure] if pure else [])
-    return {p: Cost(math.sqrt(s), tuple(pures[p])) for p, s in squares.items()}, ""
+        if _less(charged, gdp):
+            wrong = wrong or f"{name} is charged mu = {charged:.4g}, by its noise it costs {gdp:.4g}"
+        elif _less(symbols, pure):
+            wrong = wrong or f"{name} is charged {symbols:.4g} for symbols of {pure:.4g}"
+        if wrong:
+            return {}, wrong
+        known = costs.get(party, Cost(0.0))
+        costs[party] = Cost(math.hypot(known.gdp, gdp), (*known.pure, *([pure] if pure else [])))
+    return costs, ""
+
+
+def _less(charged: float, due: float) -> bool:
+    return charged < due * (1.0 - _ROUNDING)
 
 
 def _cost(

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,26 +68,22 @@ def _write(target: Path, solver: Run, subject: Subject) -> None:
             file.attrs["run"], file.attrs["problem"] = subject.run, subject.problem
         for name, arrays in zip(solver.problem.names, solver.export_parties()):
             with create_h5(temporary / f"{name}.h5", "fastadmm-party-checkpoint") as file:
-                file.attrs["name"] = name
-                file.attrs["round"] = solver.n_rounds
+                file.attrs["name"], file.attrs["round"] = name, solver.n_rounds
                 write_tree(file, dict(arrays))
-        digests = digest_of_files(temporary) | solver.write_rows(_Writer(temporary))
+        digests = digest_of_files(temporary) | solver.write_rows(partial(_write_rows, temporary))
         (temporary / _DIGESTS).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Writes what one of several workers has of the state, in a file of its own."""
-
-    directory: Path
-
-    def __call__(self, rank: int, rows: tuple[int, int], arrays: dict[str, np.ndarray]) -> dict[str, str]:
-        name = f"rows-{rank:05d}.h5"
-        with create_h5(self.directory / name, _ROWS) as file:
-            file.attrs["start"], file.attrs["stop"] = rows
-            for key, values in arrays.items():
-                write_array(file, key, values.reshape(-1, rows[1] - rows[0]))
-        return digest_of_files(self.directory, name)
+def _write_rows(
+    directory: Path, rank: int, rows: tuple[int, int], arrays: dict[str, np.ndarray]
+) -> dict[str, str]:
+    """Write what one of several workers has of the state, in a file of its own."""
+    name = f"rows-{rank:05d}.h5"
+    with create_h5(directory / name, _ROWS) as file:
+        file.attrs["start"], file.attrs["stop"] = rows
+        for key, values in arrays.items():
+            write_array(file, key, values.reshape(-1, rows[1] - rows[0]))
+    return digest_of_files(directory, name)
 
 
 @dataclass(frozen=True)
@@ -100,92 +97,71 @@ class Rows:
     def read(
         self, start: int, stop: int, n_rows: int, place: Callable[[int], np.ndarray | None]
     ) -> dict[str, np.ndarray]:
-        """Some rows of every array that is there."""
-        parts, reached, held = [], start, _Held(start, place)
+        """Some rows of every array that is there; ``place`` has room for so many messages, or is nowhere."""
+        parts: list[dict[str, np.ndarray]] = []
+        reached, held = start, None
+
+        def take(group: Any, ends: tuple[int, int], last: int) -> None:
+            """Rows up to the last one, of the rows between these ends that a group has."""
+            nonlocal reached, held
+            found = {}
+            for key in filter(group.__contains__, self.keys):
+                item, out = array_dataset(group, key), None
+                if key in MESSAGES:
+                    held = place(item.shape[0]) if held is None else held
+                    out = None if held is None else held[: item.shape[0], reached - start : last - start]
+                rows = slice(reached - ends[0], last - ends[0])
+                found[key] = _columns(group, key, item, ends[1] - ends[0], rows, out)
+            parts.append(found)
+            reached = last
+
         for path in sorted(self.path.glob("rows-*.h5")):
             with read_h5(path, _ROWS) as file:
                 ends = read_attribute(file, "start", int), read_attribute(file, "stop", int)
-                first, last = max(start, ends[0]), min(stop, ends[1])
-                if first < last and first == reached:
+                if ends[0] <= reached < min(stop, ends[1]):
                     check_files(self.path, {path.name: self.digests[path.name]})
-                    parts.append(self._arrays(file, ends, (first, last), held))
-                    reached = last
+                    take(file, ends, min(stop, ends[1]))
         if not parts:
             with read_h5(self.path / _COORDINATOR, "fastadmm-checkpoint") as file:
-                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop), held))
-                reached = stop
+                take(require_group(file, "method"), (0, n_rows), stop)
         if reached != stop or any(part.keys() != parts[0].keys() for part in parts):
             raise FormatError(f"{shown(self.path)}: what workers wrote does not have all rows; damaged")
-        found = {}
+        whole = {}
         for key in sorted(parts[0]):
             own = [part.pop(key) for part in parts]
-            if key in MESSAGES and held.rows is not None:
-                found[key] = held.rows
+            if key in MESSAGES and held is not None:
+                whole[key] = held
                 continue
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
-            found[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
-        return found
-
-    def _arrays(
-        self, group: Any, ends: tuple[int, int], rows: tuple[int, int], held: _Held
-    ) -> dict[str, np.ndarray]:
-        own, width, found = slice(rows[0] - ends[0], rows[1] - ends[0]), ends[1] - ends[0], {}
-        for key in self.keys:
-            if key in group:
-                there = held.of(group, key, rows) if key in MESSAGES else None
-                if there is None:
-                    found[key] = _columns(group, key, width, own)
-                else:
-                    _read_rows(group, key, width, own, there)
-                    found[key] = there
-        return found
+            whole[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
+        return whole
 
 
-class _Held:
-    """Where messages are read to, once it is known how many there are."""
+def _columns(group: Any, key: str, item: Any, width: int, own: slice, out: np.ndarray | None) -> np.ndarray:
+    """Some columns of an array whose last axis is so long, or of a flat one.
 
-    def __init__(self, start: int, place: Callable[[int], np.ndarray | None]) -> None:
-        self.start, self.place = start, place
-        self.rows: np.ndarray | None = None
-
-    def of(self, group: Any, key: str, rows: tuple[int, int]) -> np.ndarray | None:
-        """Their place for some rows of all."""
-        count = array_dataset(group, key).shape[0]
-        if self.rows is None:
-            self.rows = self.place(count)
-        if self.rows is None:
-            return None
-        return self.rows[:count, rows[0] - self.start : rows[1] - self.start]
-
-
-def _read_rows(group: Any, key: str, width: int, own: slice, out: np.ndarray) -> None:
-    """Read columns of an array whose last axis is so long, chunk by chunk: it may be larger than memory."""
-    item = array_dataset(group, key)
+    To a place they are read chunk by chunk: they may be larger than memory.
+    """
+    file = shown(group.file.filename)
     refuse_packed(item)
+    if out is None:
+        if item.size == 0 or own == slice(0, width):
+            return read_array(group, key)
+        if item.size % width:
+            raise FormatError(f"{file}: key {key!r}: {item.shape[-1]} rows instead of {width}")
+        if item.ndim == 1 or item.shape[1] != width:
+            return read_array(group, key).reshape(-1, width)[:, own]
+        with h5_errors(group.file.filename, key):
+            return np.asarray(item[:, own])
     refuse_oversized(item)
     if item.shape != (len(out), width) or item.dtype.kind != "f":
-        place = f"{shown(group.file.filename)}: key {key!r}"
-        raise FormatError(f"{place}: shape {item.shape} instead of {(len(out), width)}")
+        raise FormatError(f"{file}: key {key!r}: shape {item.shape} instead of {(len(out), width)}")
     step = item.chunks[0] if item.chunks else 1
     for k in range(0, len(out), step):
         with h5_errors(group.file.filename, key):
             out[k : k + step] = item[k : k + step, own]
         let_go(out)
-
-
-def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:
-    """Some columns of an array whose last axis is so long, or of a flat one."""
-    item = array_dataset(group, key)
-    refuse_packed(item)
-    if item.size == 0 or own == slice(0, width):
-        return read_array(group, key)
-    if item.size % width:
-        place = f"{shown(group.file.filename)}: key {key!r}"
-        raise FormatError(f"{place}: {item.shape[-1]} rows instead of {width}")
-    if item.ndim == 1 or item.shape[1] != width:
-        return read_array(group, key).reshape(-1, width)[:, own]
-    with h5_errors(group.file.filename, key):
-        return np.asarray(item[:, own])
+    return out
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -208,11 +184,10 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
     for name in solver.problem.names:
         with read_h5(path / f"{name}.h5", "fastadmm-party-checkpoint") as file:
             if read_attribute(file, "round", int) != n_rounds:
-                raise FormatError(
-                    f"{shown(path / name)}.h5: attribute 'round' differs from the coordinator's"
-                )
-            tree = read_tree(file)
-            parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
+                place = f"{shown(path / name)}.h5"
+                raise FormatError(f"{place}: attribute 'round' differs from the coordinator's")
+            tree = read_tree(file).items()
+            parties.append({key: value for key, value in tree if isinstance(value, np.ndarray)})
     try:
         solver.restore({**saved, "rows": Rows(path, digests, keys)} if keys else saved, parties)
     except InputError as error:
@@ -228,14 +203,9 @@ def _check_digests(path: Path) -> dict[str, str]:
     with storage_errors(listed, "read"):
         if not listed.exists():
             return {}
-        try:
-            digests = read_json(listed)
-            if not digests or not all(isinstance(text, str) for item in digests.items() for text in item):
-                raise ValueError("not a table of texts")
-        except FormatError:  # names the file itself
-            raise
-        except (ValueError, AttributeError, TypeError) as error:
-            raise FormatError(f"{shown(listed)}: damaged: {error}") from None
+    digests = read_json(listed)
+    if not isinstance(digests, dict) or not digests or {*map(type, digests.values())} != {str}:
+        raise FormatError(f"{shown(listed)}: damaged: not a table of texts")
     check_files(path, {name: told for name, told in digests.items() if not name.startswith("rows-")})
     return digests
 
@@ -262,9 +232,7 @@ def read_tree(group: Any, but: Sequence[str] = ()) -> dict[str, Any]:
         if not hasattr(member, "shape"):
             inner = [path.removeprefix(f"{key}/") for path in but if path.startswith(f"{key}/")]
             tree[key] = read_tree(require_group(group, key), inner)
-            continue
-        if key in but:
-            continue
-        refuse_packed(array_dataset(group, key))  # no state is: a small file is read in a short time
-        tree[key] = read_array(group, key)
+        elif key not in but:
+            refuse_packed(array_dataset(group, key))  # no state is: a small file is read in a short time
+            tree[key] = read_array(group, key)
     return tree

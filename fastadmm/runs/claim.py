@@ -1,4 +1,4 @@
-"""What is claimed of a run's model, with digests of what it is claimed of, and whether these still agree.
+"""What a run was computed from and what is claimed of its model: digests, and whether these still agree.
 
 The statement is the key ``certificate`` of ``result.json``, and without the digest of the data, which would
 confirm a guess of them, a part of the model's. What prints a claim takes it from :func:`said_of_run` or
@@ -7,6 +7,7 @@ confirm a guess of them, a part of the model's. What prints a claim takes it fro
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,16 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import FastadmmError, FormatError, StorageError
+from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import require_regular
 from fastadmm.files.seal import seal_of
 from fastadmm.privacy.published import is_private
 from fastadmm.proof.claim import Proof
-from fastadmm.runs.provenance import model_digest
-from fastadmm.settings.keys import OBJECTIVE, PATHS
+from fastadmm.settings.keys import LIMITS, OBJECTIVE, PATHS, UNDECISIVE
 from fastadmm.settings.run import RunConfig
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, SharedPart, open_model, open_shared_part
+from fastadmm.store.partition import Partition
 
 #: The dual vector of a run: it shows labels, and stays with the coordinator.
 DUAL = "dual.npy"
@@ -64,14 +66,10 @@ def statement_of(
     proof: Proof, weights: str | None, settings: Mapping[str, Any], lam: float, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The statement of what is proved, in plain values; what is infinite is left out."""
-    digests = {
-        "weights": weights,
-        "settings": settings_digest(settings, lam),
-        "data": data_digest(provenance),
-    }
     within = {} if proof.within is None else {"within": _finite(proof.within, _WITHIN)}
-    numbers = {"claim": str(proof.claim), **_finite(proof, _NUMBERS), **within}
-    return {**numbers, **{key: value for key, value in digests.items() if value is not None}}
+    digests = {} if weights is None else {"weights": weights}
+    digests |= {"settings": settings_digest(settings, lam), "data": data_digest(provenance)}
+    return {"claim": str(proof.claim), **_finite(proof, _NUMBERS), **within, **digests}
 
 
 def _finite(values: Any, names: tuple[str, ...]) -> dict[str, float]:
@@ -83,6 +81,64 @@ def of_model(statement: Mapping[str, Any], part: SharedPart | Model) -> Any:
     """A model, or its shared part, with the statement."""
     known = {key: value for key, value in part.certificate.items() if key not in _NUMBERS}
     return replace(part, certificate=known | {key: v for key, v in statement.items() if key != "data"})
+
+
+# --- what a run was computed from ---------------------------------------------------------------------------
+
+
+def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
+    """Digest of what decides the result, but for defaults: a setting added later changes nothing."""
+    usual = RunConfig(config.data).to_toml()
+    settings = {
+        key: value
+        for key, value in config.to_toml().items()
+        if key not in (*PATHS, *LIMITS, *UNDECISIVE) and usual.get(key) != value
+    }
+    return seal_of({"settings": settings, "data": provenance})
+
+
+def provenance_of(partition: Partition) -> dict[str, Any]:
+    """Digests of a partition's rows, features and labels, as ``run.toml`` keeps them."""
+    provenance: dict[str, Any] = {
+        "row_digest": partition.row_digest,
+        "content": {p.name: p.content_digest for p in partition.parties},
+    }
+    if partition.labels is not None:
+        provenance["labels"] = labels_digest(partition.labels)
+    return provenance
+
+
+def labels_digest(labels: LabelData) -> str:
+    """Digest of targets, weights, offset and class names."""
+    # No secret leaks here: the run directory belongs to the coordinator, who holds the labels.
+    digest = hashlib.sha256(repr(labels.classes).encode())
+    for values in (labels.y, labels.sample_weight, labels.offset):
+        digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype="<f8").tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
+    """Refuse data, or a model to start at, other than those a run began with."""
+    if not isinstance(began, dict) or "content" not in began:
+        raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
+    if began == current:
+        return
+    what = {
+        "test": "the test data are not what",
+        "validation": "the validation data are not what",
+        "warm_start": "the model to start at is not what",
+    }
+    changed = {key for key in began.keys() | current.keys() if began.get(key) != current.get(key)}
+    said = what[min(changed)] if changed <= what.keys() else f"{shown(partition.path)}: not the data that"
+    raise InputError(f"{said} {shown(run)} began with (digests differ); train anew")
+
+
+def model_digest(model: Model) -> str:
+    """Digest of weights and intercept."""
+    digest = hashlib.sha256(np.ascontiguousarray(model.intercept, dtype="<f8").tobytes())
+    for party in model.parties:
+        digest.update(np.ascontiguousarray(party.scale * party.weights, dtype="<f8").tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 # --- the dual vector ----------------------------------------------------------------------------------------
@@ -106,13 +162,13 @@ def read_dual(run: Path, size: int) -> np.ndarray | None:
     require_regular(path)
     with storage_errors(path, "read"):
         try:
-            dual = np.load(path, allow_pickle=False)
+            dual: np.ndarray = np.load(path, allow_pickle=False)
         except (ValueError, EOFError, SyntaxError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = str(error).partition("\n")[0] or type(error).__name__
             raise FormatError(f"{shown(path)}: damaged: {reason}") from None
     if dual.dtype != np.float64 or dual.shape != (size,) or not np.isfinite(dual).all():
         raise FormatError(f"{shown(path)}: not {size} finite numbers; damaged, or of other data")
-    return np.asarray(dual)
+    return dual
 
 
 # --- what may be said ---------------------------------------------------------------------------------------
@@ -145,14 +201,12 @@ def said_of_run(run: Path, result: Mapping[str, Any] | None, settings: Mapping[s
 
 def said_of_model(shared: SharedPart, directory: Path) -> Said | None:
     """What may be said of the claim of a model, by its own files; None where it has none."""
-    if (
-        shared.privacy is not None and shared.privacy.mode != "none"
-    ) or "objective" not in shared.certificate:
+    known = shared.certificate
+    if is_private(shared.privacy) or "objective" not in known or "stationarity" in known:
         return None
-    if "stationarity" in shared.certificate:
-        return None
-    statement = shared.certificate if "claim" in shared.certificate else None
-    return _said(statement, "model.toml", _weights_of(directory), (statement or {}).get("settings"))
+    return _said(
+        known if "claim" in known else None, "model.toml", _weights_of(directory), known.get("settings")
+    )
 
 
 def without_claim(result: dict[str, Any], said: Said | None) -> dict[str, Any]:
@@ -170,9 +224,8 @@ def _said(statement: Any, place: str, weights: str | None, settings: str | None)
         return Said("", f"the statement in {place} is damaged: not shown")
     for name, found in (("weights", weights), ("settings", settings)):
         if statement.get(name) != found:
-            return Said(
-                "", f"the statement in {place} is of other {name}: not shown; run 'fastadmm verify RUN'"
-            )
+            said = f"the statement in {place} is of other {name}: not shown; run 'fastadmm verify RUN'"
+            return Said("", said)
     return Said(statement["claim"], _line(statement))
 
 
@@ -190,22 +243,18 @@ def _weights_of(directory: Path) -> str | None:
 
 def _line(statement: Mapping[str, Any]) -> str:
     claim, within = statement["claim"], statement.get("within") or {}
-    if claim == "certified_within":
-        reach, gap = within.get("reach", 0.0), within.get("gap", math.inf)
-        return (
-            "certified among models in which a standard deviation of no column contributes more than "
-            f"{reach:.4g} to the predictor: relative duality gap {gap:.2e}"
-        )
     if claim == "contradiction":
         return "the proof contradicts itself: nothing is claimed; please report it"
-    gap, absolute = statement.get("gap"), statement.get("gap_absolute")
-    proved = (
-        f"relative duality gap {gap:.2e}"
-        if isinstance(gap, float)
-        else f"absolute duality gap {absolute:.2e}"
-        if isinstance(absolute, float)
-        else "no proved duality gap"
-    )
+    if claim == "certified_within":
+        return (
+            "certified among models in which a standard deviation of no column contributes more than "
+            f"{within.get('reach', 0.0):.4g} to the predictor: "
+            f"relative duality gap {within.get('gap', math.inf):.2e}"
+        )
+    proved = "no proved duality gap"
+    for key, kind in (("gap_absolute", "absolute"), ("gap", "relative")):
+        if isinstance(value := statement.get(key), float):
+            proved = f"{kind} duality gap {value:.2e}"
     words = {
         "certified": "certified",
         "at_rounding": "not certified, the rounding of the proof exceeds what was asked",

@@ -25,6 +25,9 @@ Array = np.ndarray
 #: Beyond it a few d x d matrices do not fit most memories.
 _MOST_FEATURES = 5000
 
+#: What is told of a column's information.
+_INFORMATION = ("iv", "iv_cross", "luck")
+
 #: What an empty bin counts as, in rows, so that its logarithm exists.
 _EMPTY = 0.5
 
@@ -40,9 +43,9 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
         raise InputError(f"{shown(new)}: other parties than {shown(reference)}; convert with --like it")
     rows: list[dict[str, Any]] = []
     for before, after in zip(old, now, strict=True):
-        to_new = transform_for(after, before) if not before.transform.is_identity else None
-        to_old = transform_for(before, after) if before.transform.is_identity else None
-        columns = table_columns(before)
+        columns, plain = table_columns(before), before.transform.is_identity
+        to_old = transform_for(before, after) if plain else None
+        to_new = None if plain else transform_for(after, before)
         both = zip(column_values(before, columns, to_old), column_values(after, columns, to_new), strict=True)
         for (column, one), (_, other) in both:
             rows.append({"party": before.name, "column": column.name, **_moved(column, one, other)})
@@ -50,15 +53,15 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
 
 
 def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
-    edges = bin_edges(old) if column.levels is None else np.arange(len(column.levels)) + 0.5
+    numbers = column.levels is None
+    edges = bin_edges(old) if numbers else np.arange(len(column.levels or ())) + 0.5
     before, after = (_rows_in(column.bins, values, edges) for values in (old, new))
-    deviation = old.std() if column.levels is None else 0.0
-    shift = float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None
+    deviation = old.std() if numbers else 0.0
     return {
         "psi": stability_index(before, after),
         "bins": int((before + after > 0.0).sum()),
         "outside": int(after[before == 0.0].sum()),
-        "mean_shift": shift,
+        "mean_shift": float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None,
     }
 
 
@@ -66,10 +69,10 @@ def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
     """Rows of each bin; training rows are those that the bins counted."""
     if bins is None:
         return bin_weights(values, edges)
-    levels = np.unique(bins.woe)
-    if np.isin(values, levels).all():
-        return bin_weights(values, levels[:-1])
-    return bin_weights(np.array(bins.woe), levels[:-1], np.add(bins.events, bins.others))
+    levels, counts = np.unique(bins.woe), None
+    if not np.isin(values, levels).all():
+        values, counts = np.array(bins.woe), np.add(bins.events, bins.others)
+    return bin_weights(values, levels[:-1], counts)
 
 
 def score_drift(old: Array, new: Array, weights: tuple[Array | None, Array | None]) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
         if found is not None:
             told = _information(party, found)
             for row in own:  # a mark of missing cells is a bin of its column
-                row |= told.get(row["column"], dict.fromkeys(("iv", "iv_cross", "luck")))
+                row |= told.get(row["column"], dict.fromkeys(_INFORMATION))
         rows += own
     return rows
 
@@ -110,39 +113,33 @@ def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any
     found = correlations(_covariance(party))
     rows = []
     for column in columns:
+        row: dict[str, Any] = {"party": party.name, "column": column.name, "correlation": None, "with": None}
         own = [j for j in column.features if np.isfinite(found[j, j])]
         size = np.abs(np.nan_to_num(found[own]))
         size[:, column.features.start : column.features.stop] = 0.0
-        row: dict[str, Any] = {"party": party.name, "column": column.name, "correlation": None, "with": None}
-        if own and size.max(initial=0.0) > 0.0:
-            at, other = np.unravel_index(int(np.argmax(size)), size.shape)
-            row |= {"correlation": float(found[own[at], other]), "with": party.feature_names[int(other)]}
+        if size.max(initial=0.0) > 0.0:
+            at, other = divmod(int(np.argmax(size)), size.shape[1])
+            row |= {"correlation": float(found[own[at], other]), "with": party.feature_names[other]}
         rows.append(row)
     return rows
 
 
 def _covariance(party: PartyData) -> Array:
     """Sums of products of deviations from the means, (d, d); exact zeros of constant columns."""
-    d = party.n_features
-    first, low, high = np.zeros(d), np.full(d, np.inf), np.full(d, -np.inf)
-    for block in _dense_rows(party):
-        first += block.sum(axis=0)
-        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
-    mean, found = first / party.n_samples, np.zeros((d, d))
-    for block in _dense_rows(party):
-        found += (block - mean).T @ (block - mean)
-    constant = low == high
-    found[constant] = found[:, constant] = 0.0
-    return found
-
-
-def _dense_rows(party: PartyData) -> Iterator[Array]:
-    """Some rows at a time."""
     from scipy.sparse import issparse
 
-    for _, rows in party.iter_rows(max(1, (1 << 22) // party.n_features)):
-        block: Any = rows
-        yield np.asarray(block.toarray() if issparse(rows) else block, dtype=np.float64)
+    def blocks() -> Iterator[Array]:
+        block: Any
+        for _, block in party.iter_rows(max(1, (1 << 22) // party.n_features)):
+            yield np.asarray(block.toarray() if issparse(block) else block, dtype=np.float64)
+
+    ends = [(block.sum(axis=0), block.min(axis=0), block.max(axis=0)) for block in blocks()]
+    total, low, high = (np.array(own) for own in zip(*ends, strict=True))
+    mean = total.sum(axis=0) / party.n_samples
+    found = sum(((block - mean).T @ (block - mean) for block in blocks()), np.zeros((len(mean), len(mean))))
+    constant = low.min(axis=0) == high.max(axis=0)
+    found[constant] = found[:, constant] = 0.0
+    return found
 
 
 def _information(party: PartyData, labels: LabelData) -> dict[str, dict[str, float]]:
@@ -151,16 +148,15 @@ def _information(party: PartyData, labels: LabelData) -> dict[str, dict[str, flo
     encoder = party.encoder or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
     found = {}
     for encoding, name, cells in raw_columns(party, encoder):
-        if encoding.bins is None:
+        if (bins := encoding.bins) is None:
             fitted = fit_bins(cells, target, weight, Rules())
-            found[name] = {"iv": fitted.iv, "iv_cross": fitted.iv_cross, "luck": fitted.luck}
+            values = fitted.iv, fitted.iv_cross, fitted.luck
         else:  # its numbers are weights of evidence
             assert cells.numbers is not None
+            plain = information_value(*map(np.array, (bins.events, bins.others, bins.woe)))
             n_levels = len(encoding.levels or ())
-            cross, luck = parting(cells.numbers[cells.codes], target, weight, n_levels)
-            bins = (encoding.bins.events, encoding.bins.others, encoding.bins.woe)
-            plain = information_value(*map(np.array, bins))
-            found[name] = {"iv": plain, "iv_cross": cross, "luck": luck}
+            values = plain, *parting(cells.numbers[cells.codes], target, weight, n_levels)
+        found[name] = dict(zip(_INFORMATION, values, strict=True))
     return found
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.other_names import choose_instead
+from fastadmm.problem.constraints import Constraint, get_constraint
+from fastadmm.problem.losses import LOSSES, parse_loss
+from fastadmm.problem.party_lambda import PartyLambda, party_lambda, scales_with_lambda
+from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
+from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.problem.traits import Traits
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy, without_other_modes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
 from fastadmm.settings.values import check_values, read_values
-
-if TYPE_CHECKING:
-    from fastadmm.problem.constraints import Constraint
-    from fastadmm.problem.party_lambda import PartyLambda
-    from fastadmm.problem.traits import Traits
+from fastadmm.solver.options import SolverOptions
 
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -35,16 +38,17 @@ def make_config(
     checked, chosen = (
         check_values(RunConfig, *source) for source in ((values, place), (options or {}, "command line"))
     )
-    table = dict(checked.pop("privacy", {}))
-    if chosen:
-        own = {key: checked.get(key, {}) for key in _OF_PARTIES}
-        checked |= chosen
-        for key in _OF_PARTIES:  # name by name, as every other option wins over its own key
-            if key in checked:
-                checked[key] = own[key] | checked[key]
-        table |= checked.pop("privacy", {})
-    by_hand = chosen.get("privacy", {})
-    checked["privacy"] = _privacy(table, lambda key: "command line" if key in by_hand else place)
+    table, by_hand = dict(checked.pop("privacy", {})), chosen.get("privacy", {})
+    for own in _OF_PARTIES:  # name by name, as every other option wins over its own key
+        if own in chosen:
+            chosen[own] = checked.get(own, {}) | chosen[own]
+    checked |= chosen
+    table |= checked.pop("privacy", {})
+    try:
+        checked["privacy"] = Privacy.from_dict(table)
+    except ConfigError as error:
+        key = str(error).removeprefix("privacy: ").partition(":")[0]
+        raise ConfigError(f"{'command line' if key in by_hand else place}: {error}") from None
     if "data" not in checked:
         raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
     config = RunConfig(**checked)
@@ -64,14 +68,6 @@ class _WrongKey(ConfigError):
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"key {key!r}: {reason}")
         self.key = key
-
-
-def _privacy(table: Mapping[str, Any], source: Callable[[str], str]) -> Privacy:
-    try:
-        return Privacy.from_dict(table)
-    except ConfigError as error:
-        key = str(error).removeprefix("privacy: ").partition(":")[0]
-        raise ConfigError(f"{source(key)}: {error}") from None
 
 
 def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
@@ -103,22 +99,12 @@ def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
         if getattr(config, group.head) in (None, False):
             raise _WrongKey(key, group.without)
     if config.party_lambda is not None:
-        _check_own_lambdas(config)
-
-
-def _check_own_lambdas(config: RunConfig) -> None:
-    """Refuse what does not go with a lambda for each party."""
-    from fastadmm.problem.constraints import get_constraint
-    from fastadmm.problem.party_lambda import scales_with_lambda
-
-    regularizer = penalty_arguments(config)["regularizer"]
-    for constraint in (config.constraint, *(config.party_constraint or {}).values()):
-        if not scales_with_lambda(regularizer, get_constraint(constraint)):
-            raise _WrongKey(
-                "party_lambda",
-                "goes with regularizer l2, l1 or group_lasso and no constraint "
-                f"but nonnegative, not with regularizer {config.regularizer} and constraint {constraint}",
-            )
+        regularizer = penalty_arguments(config)["regularizer"]
+        for constraint in (config.constraint, *(config.party_constraint or {}).values()):
+            if not scales_with_lambda(regularizer, get_constraint(constraint)):
+                goes = "goes with regularizer l2, l1 or group_lasso and no constraint but nonnegative"
+                there = f"not with regularizer {config.regularizer} and constraint {constraint}"
+                raise _WrongKey("party_lambda", f"{goes}, {there}")
 
 
 def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
@@ -132,24 +118,23 @@ def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
 
 
 def _check_choices(config: RunConfig) -> None:
-    from fastadmm.problem.constraints import get_constraint
-    from fastadmm.problem.losses import LOSSES, parse_loss
-    from fastadmm.problem.penalty import check_compatible
-    from fastadmm.schemes.registry import choose_scheme
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
-        raise _WrongKey(
-            "loss", f"unknown loss {config.loss!r}; {choose_instead(config.loss, ('auto', *LOSSES))}"
-        )
+        instead = choose_instead(config.loss, ("auto", *LOSSES))
+        raise _WrongKey("loss", f"unknown loss {config.loss!r}; {instead}")
     try:
-        options = solver_options(config)
-        penalty = penalty_arguments(config)
-        regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
+        options, penalty = solver_options(config), penalty_arguments(config)
+        sets = [get_constraint(penalty["constraint"])]
         loss = None if config.loss == "auto" else parse_loss(config.loss)
-        check_compatible(regularizer, constraint, loss)
-        sets = [constraint, *_own_constraints(config)]
+        check_compatible(penalty["regularizer"], sets[0], loss)
+        for name, text in (config.party_constraint or {}).items():
+            try:
+                sets.append(get_constraint(text))
+            except ConfigError as error:
+                reason = str(error).partition(": ")[2]
+                raise ConfigError(f"party_constraint: of {name!r}: {reason}") from None
         for own in sets[1:]:
-            check_compatible(regularizer, own, loss)
+            check_compatible(penalty["regularizer"], own, loss)
         choose_scheme(options, traits_of(config, sets, vector=loss is not None and loss.vector))
     except ConfigError as error:
         key, _, reason = str(error).partition(": ")
@@ -158,9 +143,6 @@ def _check_choices(config: RunConfig) -> None:
 
 def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Traits:
     """What decides how a problem is solved: what a configuration says of it, and what else is known."""
-    from fastadmm.problem.losses import parse_loss
-    from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
-    from fastadmm.problem.traits import Traits
 
     regularizer = penalty_arguments(config)["regularizer"]
     return Traits(
@@ -175,23 +157,8 @@ def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Tr
     )
 
 
-def _own_constraints(config: RunConfig) -> list[Constraint]:
-    """Sets of the parties that have their own; raises ConfigError that begins with the key."""
-    from fastadmm.problem.constraints import get_constraint
-
-    found = []
-    for name, text in (config.party_constraint or {}).items():
-        try:
-            found.append(get_constraint(text))
-        except ConfigError as error:
-            reason = str(error).partition(": ")[2]
-            raise ConfigError(f"party_constraint: of {name!r}: {reason}") from None
-    return found
-
-
 def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
     """The parties' own lambdas; None where they have one for all."""
-    from fastadmm.problem.party_lambda import party_lambda
 
     given = config.party_lambda
     if given is None:
@@ -224,7 +191,6 @@ def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str
 
 def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> dict[str, Any]:
     """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.problem.make_problem`."""
-    from fastadmm.problem.regularizers import get_regularizer
 
     parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
     if config.groups is not None:
@@ -235,9 +201,8 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
     }
 
 
-def solver_options(config: RunConfig) -> Any:
-    """Solver's part of a configuration, as :class:`fastadmm.solver.options.SolverOptions`."""
-    from fastadmm.solver.options import SolverOptions
+def solver_options(config: RunConfig) -> SolverOptions:
+    """Solver's part of a configuration."""
 
     return SolverOptions(**{s.solver: getattr(config, s.name) for s in SETTINGS.values() if s.solver})
 
@@ -253,9 +218,8 @@ def check_settings(document: Mapping[str, Any], path: str | os.PathLike[str]) ->
     if isinstance(provenance, dict):
         content = {key: value for key, value in provenance.items() if key != SEAL}
         remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
-        check_seal(
-            sealed_part({**document, "provenance": content}), provenance.get(SEAL), shown(path), remedy
-        )
+        sealed = sealed_part({**document, "provenance": content})
+        check_seal(sealed, provenance.get(SEAL), shown(path), remedy)
 
 
 @dataclass(frozen=True)
@@ -279,13 +243,14 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     """Read a TOML configuration as a flat dictionary; its paths count from the file's directory."""
     values = read_values(RunConfig, path)
     provenance, privacy = values.get("provenance"), values.get("privacy")
-    if sealed and isinstance(provenance, dict):
-        check_settings(values, path)
-        provenance.pop(SEAL, None)
-    if isinstance(provenance, dict):  # a run of a version that had workers of Dask goes on in one process
+    if isinstance(provenance, dict):
+        if sealed:
+            check_settings(values, path)
+            provenance.pop(SEAL, None)
+        # A run of a version that had workers of Dask goes on in one process.
         values.pop("retry", None)
         if str(values.get("cluster")).startswith("dask:"):
             values["cluster"] = "none"
-    if isinstance(provenance, dict) and isinstance(privacy, dict):
-        values["privacy"] = without_other_modes(privacy)
+        if isinstance(privacy, dict):
+            values["privacy"] = without_other_modes(privacy)
     return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,33 @@ def describe_environment(n_threads: int) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"
+    line = _line("/proc/cpuinfo", "model name")
+    return line.split(":", 1)[1].strip() if line else platform.processor() or "unknown"
+
+
+def _line(path: str, name: str) -> str:
+    """The first line that begins so in a file of the kernel; empty where there is none."""
+    with suppress(OSError), open(path, encoding="utf-8") as file:
+        return next((line for line in file if line.startswith(name)), "")
+    return ""
+
+
+def _amount(path: str, name: str) -> int | None:
+    """An amount in a file of the kernel, in bytes."""
+    with suppress(ValueError, IndexError):
+        return int(_line(path, name).split()[1]) * 1024
+    return None
+
+
+def peak_memory() -> int | None:
+    """Largest resident memory of this process so far, in bytes, where the system tells."""
+    return _amount("/proc/self/status", "VmHWM")
 
 
 def available_memory() -> int | None:
     """Bytes that machine, control groups and ``ulimit -v`` leave to a new allocation; None if unknown."""
-    found = (_machine_memory(), _group_memory(), _address_space())
-    known = [amount for amount in found if amount is not None]
-    return min(known, default=None)
+    found = (_amount("/proc/meminfo", "MemAvailable"), _group_memory(), _address_space())
+    return min((amount for amount in found if amount is not None), default=None)
 
 
 def _group_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
@@ -84,27 +97,6 @@ def _address_space() -> int | None:
     except OSError:
         return most
     return max(0, most - int(pages) * resource.getpagesize())
-
-
-def _machine_memory() -> int | None:
-    return _said("/proc/meminfo", "MemAvailable")
-
-
-def peak_memory() -> int | None:
-    """Largest resident memory of this process so far, in bytes, where the system tells."""
-    return _said("/proc/self/status", "VmHWM")
-
-
-def _said(path: str, name: str) -> int | None:
-    """An amount in a file of the kernel, in bytes."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                if line.startswith(name):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
 
 
 #: Python, NumPy, SciPy, h5py, Numba and the compiled kernels: the peak of a run on a few rows, of the

@@ -1,8 +1,10 @@
-"""Parts of a model that leave the building, and come back to the same bytes."""
+"""What leaves of a model: parts that come back to the same bytes, other formats, and its card."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,28 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
-from fastadmm.files.reading import read_bytes
-from fastadmm.privacy.published import certificate_of_model, require_covered
+from fastadmm.files.escapes import markdown
+from fastadmm.files.reading import is_directory, read_bytes
+from fastadmm.privacy.published import (
+    KEPT_BACK,
+    certificate_of_model,
+    config_of,
+    exact_note,
+    exact_parties,
+    fixed_result,
+    is_private,
+    require_covered,
+)
+from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
+from fastadmm.runs.config import check_settings
+from fastadmm.runs.folder import RunFolder, document_in
+from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import (
     VERSION,
     Model,
     PartyModel,
+    SharedPart,
     open_model,
     open_party_model,
     open_shared_part,
@@ -24,53 +42,83 @@ from fastadmm.store.model import (
 _MODEL_JSON = "fastadmm-model-json"
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What is given out of a model: all of it, or one party's part."""
+
+    parties: list[PartyModel]
+    model: Model | None  # all of it
+    shared: SharedPart | None  # what all parties share; None of a party's own file
+    path: Path
+    model_id: str | None  # None of a party's old file
+
+    @property
+    def lines(self) -> dict[str, str | None]:
+        """What each part says of its privacy."""
+        return {party.name: party.privacy for party in self.parties}
+
+    @property
+    def statement(self) -> PrivacyStatement | None:
+        """What all parties state."""
+        return None if self.shared is None else self.shared.privacy
+
+
+def open_parts(path: Path, party: str | None = None, named: str = "") -> Parts:
+    """Open a model, one party's part of it, or a party's own file; ``named`` says where the party was."""
+    unknown = InputError if named else ConfigError
+    named = named or f"--party {party}"
+    if not is_directory(path):
+        own, model_id = open_party_model(path)
+        if party not in (None, own.name):
+            raise InputError(f"{named}, but {shown(path)} holds the weights of {own.name}")
+        return Parts([own], None, None, path, model_id)
+    if party is None:
+        model = open_model(path)
+        return Parts(model.parties, model, model.shared, path, model.model_id)
+    # The other parties' files need not be here, and are not read.
+    shared, directory = open_shared_part(path)
+    if party not in shared.names:
+        raise unknown(f"{named}, but the model has {', '.join(shared.names)}")
+    path = directory / f"{party}.h5"
+    own, model_id = open_party_model(path)
+    if model_id not in (None, shared.model_id):
+        raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")
+    own = replace(own, scale=shared.scales[shared.names.index(party)])
+    return Parts([own], None, shared, path, model_id)
+
+
+def open_covered(
+    path: Path, what: str, party: str | None = None, named: str = "", *, allow_infinite_epsilon: bool
+) -> Parts:
+    """Open what is to be given out; refused where no epsilon covers the weights that it tells."""
+    found, agreed = open_parts(path, party, named), allow_infinite_epsilon
+    require_covered(found.lines, found.statement, shown(found.path), what, allow_infinite_epsilon=agreed)
+    return found
+
+
+def read_coefficients(
+    path: Path, party: str | None = None, references: Mapping[str, str] | None = None
+) -> Coefficients:
+    """The table of coefficients of a model, of one party's part, or of a party's own file."""
+    found = open_parts(path, party)
+    loss = "" if found.shared is None else found.shared.loss
+    table = coefficients(found.model or found.parties[0], references, loss)
+    names = exact_parties(found.lines, found.statement)
+    return replace(table, notes=[*table.notes, exact_note(names, "them")]) if names else table
+
+
 def export_party(
     model: Path, party: str, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> None:
     """Write one party's part of a model alone."""
     if out.suffix.lower() != ".h5":
         raise ConfigError(f"export --party: {shown(out)}: end the name with .h5")
-    shared, directory = open_shared_part(model)
-    if party not in shared.names:
-        raise InputError(f"--party {party}: the model has {', '.join(shared.names)}")
-    path = directory / f"{party}.h5"
-    weights, model_id = open_party_model(path)
-    require_covered(
-        {party: weights.privacy},
-        shared.privacy,
-        shown(path),
-        "this part",
-        allow_infinite_epsilon=allow_infinite_epsilon,
-    )
-    if model_id is None:
-        raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
-    write_whole(out, read_bytes(path), force=force, shared=True)
-
-
-def _part_document(party: PartyModel) -> dict[str, Any]:
-    """What is written of a party's part."""
-    transform = party.transform
-    return {
-        "name": party.name,
-        "scale": party.scale,
-        "rows": "clipped" if party.clipped else "as they are",
-        "feature_names": party.feature_names,
-        "weights": party.weights.tolist(),
-        "transform": {
-            "normalize": transform.normalize,
-            "center": None if transform.center is None else transform.center.tolist(),
-            "scale": None if transform.scale is None else transform.scale.tolist(),
-        },
-        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
-    }
-
-
-def open_covered(path: Path, what: str, *, allow_infinite_epsilon: bool) -> Model:
-    """Open a whole model to give out what tells its weights; refused where no epsilon covers them."""
-    model = open_model(path)
-    lines, agreed = {party.name: party.privacy for party in model.parties}, allow_infinite_epsilon
-    require_covered(lines, model.privacy, shown(path), what, allow_infinite_epsilon=agreed)
-    return model
+    agreed = allow_infinite_epsilon
+    found = open_covered(model, "this part", party, f"--party {party}", allow_infinite_epsilon=agreed)
+    if found.model_id is None:
+        place = shown(found.path)
+        raise FormatError(f"{place}: attribute 'model-id' is missing: an old file; train again")
+    write_whole(out, read_bytes(found.path), force=force, shared=True)
 
 
 def export_model(
@@ -79,20 +127,22 @@ def export_model(
     """Write the whole model, weights of all parties together."""
     kind = out.suffix.lower()
     if kind not in (".json", ".onnx"):
-        raise ConfigError(
-            f"export: {shown(out)}: end the name with .json or .onnx, or pass --party for one party's .h5"
-        )
-    trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
+        said = "end the name with .json or .onnx, or pass --party for one party's .h5"
+        raise ConfigError(f"export: {shown(out)}: {said}")
+    open_shared_part(model)  # a party's file is no model
+    found = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon).model
+    assert found is not None
     if kind == ".json":
-        text = json.dumps(_model_document(trained), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(_model_document(found), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         write_whole(out, text, force=force, shared=True)
     else:
         from fastadmm.runs.to_onnx import write_onnx
 
-        write_onnx(out, trained, force=force)
+        write_onnx(out, found, force=force)
 
 
 def _model_document(model: Model) -> dict[str, Any]:
+    penalty = ("party_lambda", "party_constraint")
     return {
         "format": _MODEL_JSON,
         "version": VERSION,
@@ -100,13 +150,29 @@ def _model_document(model: Model) -> dict[str, Any]:
         "loss": model.loss,
         "task": model.task,
         "lambda": model.lam,
-        **{key: own for key in ("party_lambda", "party_constraint") if (own := model.penalty.get(key))},
+        **{key: model.penalty[key] for key in penalty if model.penalty.get(key)},
         "classes": model.classes,
         "positive": None if model.classes is None or len(model.classes) != 2 else model.classes[1],
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
         "parties": [_part_document(party) for party in model.parties],
+    }
+
+
+def _part_document(party: PartyModel) -> dict[str, Any]:
+    """What is written of a party's part."""
+    center, scale = (
+        None if own is None else own.tolist() for own in (party.transform.center, party.transform.scale)
+    )
+    return {
+        "name": party.name,
+        "scale": party.scale,
+        "rows": "clipped" if party.clipped else "as they are",
+        "feature_names": party.feature_names,
+        "weights": party.weights.tolist(),
+        "transform": {"normalize": party.transform.normalize, "center": center, "scale": scale},
+        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
     }
 
 
@@ -123,16 +189,113 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
         raise InputError(f"{place}: of {party.name}, but the model has {', '.join(shared.names)}")
     width = shared.n_features[shared.names.index(party.name)]
     if len(party.weights) != width or party.weights.shape[1:] != np.shape(shared.intercept):
-        raise InputError(
-            f"{place}: weights of shape {party.weights.shape}, but the model has {width} features"
-        )
-    target = directory / f"{party.name}.h5"
+        said = f"weights of shape {party.weights.shape}, but the model has {width} features"
+        raise InputError(f"{place}: {said}")
+    target, content = directory / f"{party.name}.h5", read_bytes(file)
     with storage_errors(target):
         there = target.exists()
-    content = read_bytes(file)
     if there and read_bytes(target) == content:
         return party.name
     if there and not force:
         raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
     write_whole(target, content)
     return party.name
+
+
+# --- the card: what a model is, what proves it, how it predicts, what it keeps private ----------------------
+
+
+def model_card(model: Path) -> dict[str, Any]:
+    """Collect the card of a model; only its shared part is read."""
+    shared, directory = open_shared_part(model)
+    # The model of a run may be named itself: then the run is around it.
+    run, config, result = directory.parent, None, None
+    if directory.name == "model":
+        config = document_in(run / "run.toml")
+    if config is not None:
+        check_settings(config, run / "run.toml")
+        result = RunFolder(run).finished()
+    private = is_private(shared.privacy, config)
+    public = fixed_result(result or {}) if private else result or {}
+    about = {key: config_of(config or {}).get(key) for key in ("data", "test")}
+    about |= {key: public.get(key) for key in ("n_samples", "class_rows")}
+    said = said_of_model(shared, directory)
+    if said is not None and said.claim and result is not None:
+        said = said_of_run(run, result, config or {})
+    certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
+    return {
+        "model": {
+            "id": shared.model_id,
+            "kind": "generalised linear model over vertically split features",
+            "loss": shared.loss,
+            "task": shared.task,
+            "classes": None if shared.classes is None else list(shared.classes),
+            "class 1": shared.classes[1] if shared.classes and len(shared.classes) == 2 else None,
+            "lambda": shared.lam,
+            **shared.penalty,
+            **({} if private else {"intercept": np.asarray(shared.intercept).tolist()}),
+        },
+        "parties": [
+            {"name": name, "n_features": d, **({} if private else {"scale": scale})}
+            for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
+        ],
+        "certificate": {key: value for key, value in certificate.items() if key not in DIGESTS},
+        "claim": None if said is None else said.line,
+        # Digests can be tried out by whoever guesses the data, and stay in the run.
+        "data": None if config is None else {key: value for key, value in about.items() if value is not None},
+        "asked": None if config is None else {key: config.get(key) for key in ("gap", "rounds")},
+        "metrics": None if config is None or private else _metrics(run / "evaluation.json"),
+        "kept_back": KEPT_BACK if private else None,
+        "privacy": None if shared.privacy is None else shared.privacy.to_json(),
+        "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
+    }
+
+
+def _metrics(path: Path) -> dict[str, Any] | None:
+    try:
+        document = document_in(path)
+        if document is not None and not isinstance(document.get("metrics"), dict):
+            raise FormatError(f"{shown(path)}: key 'metrics' is missing")
+    except FormatError as error:
+        raise FormatError(f"{error}; evaluate again") from None
+    return document
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """The card as Markdown: a table for each part."""
+    measured, privacy, certificate = card["metrics"] or {}, card["privacy"], card["certificate"]
+    numbers = {k: v for k, v in measured.get("metrics", {}).items() if isinstance(v, (int, float))}
+    on = f"On {markdown(str(measured.get('data')))}, {measured.get('n_samples')} rows:"
+    absent = "Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card."
+    asked = {"asked": card["asked"]} if card["asked"] else {}
+    nowhere = "" if card["data"] else "Not recorded here; the run directory has their name."
+    parts: dict[str, tuple[str, dict[str, Any]]] = {
+        "# Model card": ("", {key: value for key, value in card["model"].items() if value is not None}),
+        "## Parties": ("", {own.pop("name"): own for own in map(dict, card["parties"])}),
+        "## Certificate": (
+            f"{markdown(card['claim'])}." if card["claim"] else "",
+            certificate | asked if certificate else {"": "Not recorded."},
+        ),
+        "## Data": (nowhere, card["data"] or {}),
+        "## Metrics": (on if measured else card["kept_back"] or absent, numbers),
+    }
+    lines = []
+    for head, (line, table) in parts.items():
+        flat: dict[str, Any] = {}  # the keys of inner tables after a dot
+        for key, value in table.items():
+            inner = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+            flat |= inner
+        lines += [head, "", *([line, ""] if line else []), *_rows(flat.items())]
+    lines += ["## Privacy", ""]
+    if privacy is None:
+        return "\n".join([*lines, "Not recorded: nothing is claimed.", ""])
+    statement = PrivacyStatement.from_json(privacy)
+    told = _rows(statement.table()) if is_private(statement) else []
+    return "\n".join([*lines, statement.one_line(), "", *told])
+
+
+def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:
+    """Rows of a table, none without any; several may have one heading."""
+    listed = [(key, value if isinstance(value, list) else [value]) for key, value in rows]
+    lines = [f"| {markdown(str(key))} | {markdown(', '.join(map(str, own)))} |" for key, own in listed]
+    return ["| | |", "|---|---|", *lines, ""] if lines else []

@@ -1,34 +1,42 @@
-"""A run in its folder: log, checkpoints, model and result."""
+"""A run in its folder, of one lambda or a path of them: log, checkpoints, stored fits, model and result."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import FormatError, StorageError
-from fastadmm.files.atomic import shown
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import atomic_directory, atomic_file, plain, shown, storage_errors
+from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.retry import retried
+from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
-from fastadmm.runs.claim import of_model, statement_of, write_dual
-from fastadmm.runs.config import sealed_part
-from fastadmm.runs.display import Display
+from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
+from fastadmm.runs.config import sealed_part, solver_options
+from fastadmm.runs.display import Display, stop_on_signal
 from fastadmm.runs.folder import RoundLog, RunFolder
-from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
-from fastadmm.runs.private import write_statement
-from fastadmm.runs.provenance import model_digest, problem_digest
-from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.result import model_of, result_document, write_statement
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
+from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
+from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.model import write_model
 
 
@@ -80,21 +88,20 @@ class Job:
 
     def finished(self, solver: Run, result: SolveResult, comparison: Any = None) -> dict[str, Any]:
         """Write the model and the dual vector of its proof; what the result says of them."""
-        folder, loaded, statement = self.folder, self.loaded, None
+        folder, loaded, proof, statement = self.folder, self.loaded, result.proof, None
         if result.status is Status.DIVERGED:
             # Neither from the model of an earlier limit: its rounds already led astray.
             shutil.rmtree(folder.model, ignore_errors=True)
         elif result.status is not Status.INTERRUPTED:
             model = model_of(loaded.partition, solver, result, self.run_id)
-            if result.proof is not None:
-                lam, settings = solver.problem.recorded_lam, self.config.to_toml()
-                weights = model_digest(model)
-                statement = statement_of(result.proof, weights, settings, lam, loaded.provenance)
+            if proof is not None:
+                about = model_digest(model), self.config.to_toml(), solver.problem.recorded_lam
+                statement = statement_of(proof, *about, loaded.provenance)
                 model = of_model(statement, model)
-            write_dual(folder.path, None if result.proof is None else result.proof.dual)
+            write_dual(folder.path, None if proof is None else proof.dual)
             write_model(folder.model, model, force=True)
-        document = result_document(solver, result, statement) | loaded.class_rows
-        document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
+        private = write_statement(folder.path, solver, self.run_id).to_json()
+        document = result_document(solver, result, statement) | loaded.class_rows | {"privacy": private}
         if comparison is not None:
             document["comparison"] = comparison.to_json()
         if loaded.looks:
@@ -112,10 +119,12 @@ class Fit(Job):
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint; damaged ones are removed."""
-        place, damaged = self.folder.checkpoints, []
+        place, damaged, found = self.folder.checkpoints, [], False
         for candidate in reversed(checkpoints(place)):
             try:
-                self._restore(candidate)
+                retried(partial(restore_checkpoint, candidate, self.solver, self.subject))
+                found = True
+                break
             except (FormatError, StorageError) as error:
                 # Damaged is what was read and is wrong, or is not there; what cannot be read may be whole.
                 if isinstance(error, StorageError) and error.errno != errno.ENOENT:
@@ -123,33 +132,25 @@ class Fit(Job):
                 self.display.note(f"checkpoint skipped: {error}")
                 damaged.append(candidate)
                 self.solver = self.new_solver()
-            else:
-                self.display.note(f"resuming after round {self.solver.n_rounds}")
-                break
-        else:
-            if damaged:
-                text = "no checkpoint can be used: damaged, or of an earlier version; train again"
-                raise FormatError(f"{shown(place)}: {text}")
-            self.display.note(
-                "stored messages are sent again; none is drawn again"
-                if self.solver.private
-                else "no checkpoint yet: starting from round 1"
-            )
+        if damaged and not found:
+            text = "no checkpoint can be used: damaged, or of an earlier version; train again"
+            raise FormatError(f"{shown(place)}: {text}")
+        begun = "no checkpoint yet: starting from round 1"
+        begun = "stored messages are sent again; none is drawn again" if self.solver.private else begun
+        self.display.note(f"resuming after round {self.solver.n_rounds}" if found else begun)
         for path in damaged:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _restore(self, checkpoint: Path) -> None:
-        retried(lambda: restore_checkpoint(checkpoint, self.solver, self.subject))
-
     def work(self) -> dict[str, Any]:
         """All rounds that are left, then the model."""
-        solver = self.solver
+        solver, comparison = self.solver, None
         self._announce()
         with self.folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
             try:
                 result = self._rounds(log, stop_requested)
                 finished = result.status is not Status.INTERRUPTED
-                comparison = solver.compare(result.weights, result.intercept) if finished else None
+                if finished:
+                    comparison = solver.compare(result.weights, result.intercept)
             finally:
                 solver.close()
         document = self.finished(solver, result, comparison)
@@ -166,10 +167,8 @@ class Fit(Job):
             note(f"warning: {solver.advice()}")
         for name, update, why in solver.party_notes():
             note(f"{name}: x-update '{update}' ({why})")
-        own = solver.problem.own_lambda
-        if own is None:
-            lam = f"{self.config.lambda_:g}"
-        else:
+        lam, own = f"{self.config.lambda_:g}", solver.problem.own_lambda
+        if own is not None:
             lam = ", ".join(f"{v:g} of {name}" for name, v in zip(solver.problem.names, own.values))
         threads = f"{solver.engine.n_threads} thread(s)"
         note(solver.program())
@@ -179,14 +178,13 @@ class Fit(Job):
 
     def _rounds(self, log: RoundLog, stop_requested: Callable[[], bool]) -> SolveResult:
         """Rounds until one is the last, logged, shown and saved."""
-        config, solver = self.config, self.solver
+        config, solver, every = self.config, self.solver, self.config.checkpoint_rounds
         last_saved = time.monotonic()
 
         def monitor(record: RoundRecord) -> None:
             nonlocal last_saved
             log.append(record)
             self.display.round(record)
-            every = config.checkpoint_rounds
             due = every is not None and record.round % every == 0
             if solver.private:
                 log.sync()
@@ -209,3 +207,270 @@ class Fit(Job):
         self.folder.check_held()
         if checkpoint and not self.solver.private:
             write_checkpoint(self.folder.checkpoints, self.solver, self.subject)
+
+
+# --- a path: each fit is kept by one rename; a resumed path makes what is not there -------------------------
+
+
+#: What files that are no stored fit make Python raise.
+_DAMAGED = (ArithmeticError, AttributeError, EOFError, FileNotFoundError, LookupError, TypeError, ValueError)
+
+#: Rows of the table that a terminal shows.
+_MOST_LINES = 40
+
+
+class PathJob(Job):
+    """A sequence of fits, of which one becomes the model."""
+
+    def __post_init__(self) -> None:
+        # What the data refuse is refused before there is a directory.
+        config, problem, labels = self.config, self.loaded.problem, self.loaded.partition.labels
+        self.fold = None
+        if config.folds and labels is not None:
+            classes = labels.classes
+            self.fold = make_folds(problem.y, config.folds, config.seed, classes is not None, classes)
+        if config.path_values is not None:
+            self.grid = check_lambdas(config.path_values)
+        else:
+            with Engine(config.threads) as engine:
+                self.grid = lambda_grid(problem, config.path_length, config.path_ratio, engine)
+        super().__post_init__()
+
+    def fill(self, new: RunFolder) -> None:
+        """Write the first files, for :meth:`RunFolder.begin`."""
+        super().fill(new)
+        (new.path / "fits").mkdir(mode=0o700)
+
+    def work(self) -> dict[str, Any]:
+        """All fits that are left, then the model of the chosen one."""
+        self.solver.close()  # every fit has its own
+        folder = self.folder
+        folder.remove_result()
+        fits = StoredFits(folder.path / "fits", self.loaded.problem.names, folder.check_held)
+        with stop_on_signal() as stop_requested:
+            try:
+                chosen = self._choose(fits, stop_requested)
+                k = len(self.grid) - 1 if chosen is None else chosen.chosen
+                points, claims = self._points(k, fits, stop_requested)
+            except KeyboardInterrupt:
+                if not stop_requested():
+                    raise
+                said = f"interrupted after {fits.n_done} fit{'' if fits.n_done == 1 else 's'} of the path"
+                return {"status": str(Status.INTERRUPTED), "message": said, "rounds": 0, "seconds": 0.0}
+        folder.check_held()
+        table = _table(points, claims, chosen, k)
+        folder.write_json("path.json", table)
+        return self._model_of(points[k], table)
+
+    def _choose(self, fits: StoredFits, stop_requested: Callable[[], bool]) -> CrossValidation | None:
+        """What the folds choose; None without folds."""
+        if self.fold is None:
+            return None
+        config, problem, labels = self.config, self.loaded.problem, self.loaded.partition.labels
+        weight = None if labels is None else labels.sample_weight
+        values = f"{len(self.grid)} values of lambda from {self.grid[0]:.3g} to {self.grid[-1]:.3g}"
+        self.display.note(f"{config.folds} folds, {values}")
+        return cross_validate(
+            replace(problem, test=None),
+            self.grid,
+            self.fold,
+            solver_options(config),
+            rule=config.rule,
+            score_weight=np.ones(problem.n_samples) if weight is None else weight,
+            fitter=fits.fold_fit,
+            should_stop=stop_requested,
+            monitor=self.display.note,
+        )
+
+    def _points(
+        self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]
+    ) -> tuple[list[PathPoint], list[str | None]]:
+        """The path on all rows and what each point claims; a stored k-th one is made again for its proof."""
+        points: list[PathPoint] = []
+        claims: list[str | None] = []
+        options, start = solver_options(self.config), self.loaded.start
+        with Engine(self.config.threads) as engine:
+            for j, lam in enumerate(self.grid):
+
+                def make(lam: float = lam, start: StartingPoint | None = start) -> PathPoint:
+                    problem = replace(self.loaded.problem, lam=lam)
+                    point = fit_point(problem, options, engine, start, should_stop=stop_requested)
+                    if point.status is Status.INTERRUPTED:
+                        raise KeyboardInterrupt
+                    return point
+
+                point, claim = fits.point(f"lambda-{j:04d}", make)
+                if j == k and point.proof is None and claim is not None:
+                    point = make()  # to the same bits
+                place = f"{j + 1} of {len(self.grid)}"
+                self.display.note(f"lambda {lam:.3g} ({place}), all rows: {point.message}")
+                points.append(point)
+                claims.append(claim)
+                start = StartingPoint(point.weights, point.intercept)
+        return points, claims
+
+    def _model_of(self, point: PathPoint, table: dict[str, Any]) -> dict[str, Any]:
+        """Make the chosen point the run's model; what the result says of it."""
+        by_rule = f" (rule {table['rule']}, {self.config.folds} folds)" if table["rule"] is not None else ""
+        message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
+        told = point.status, message, point.history
+        result = SolveResult(point.weights, point.intercept, *told, proof=point.proof)
+        with atomic_file(self.folder.log) as temporary:
+            lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
+            temporary.write_text("".join(lines), encoding="utf-8")
+        solver = Solver(replace(self.loaded.problem, lam=point.lam), solver_options(self.config))
+        try:
+            document = self.finished(solver, result)
+        finally:
+            solver.close()
+        return document | {"path": {key: value for key, value in table.items() if key != "values"}}
+
+
+def _table(
+    points: list[PathPoint], claims: list[str | None], chosen: CrossValidation | None, k: int
+) -> dict[str, Any]:
+    """What ``path.json`` says; nothing in it depends on time."""
+    rows = []
+    for j, (point, claim) in enumerate(zip(points, claims, strict=True)):
+        record = point.record.to_json()
+        row = {
+            "lambda": point.lam,
+            **{key: record[key] for key in ("objective", "gap", "gap_absolute")},
+            "status": str(point.status),
+            **({} if claim is None else {"claim": claim}),
+            "rounds": point.n_rounds,
+            "nonzero": point.n_nonzero,
+            "weight_norms": record["weight_norms"],
+            **({} if record["test"] is None else {"test": record["test"]}),
+        }
+        if chosen is not None:
+            row |= {"held_out_loss": chosen.mean[j].item(), "standard_error": chosen.standard_error[j].item()}
+            folds = {"losses": chosen.losses, "gaps": chosen.gaps, "rounds": chosen.n_rounds}
+            row |= {f"fold_{name}": values[j].tolist() for name, values in folds.items()}
+        rows.append(row)
+    best, rule = (None, None) if chosen is None else (chosen.best, chosen.rule)
+    return {"chosen": k, "lambda": points[k].lam, "best": best, "rule": rule, "values": rows}
+
+
+def read_table(run: Path) -> dict[str, Any]:
+    """Content of ``path.json``."""
+    path = run / "path.json"
+    table = read_json(path)
+    if not isinstance(table, dict) or "values" not in table:
+        raise FormatError(f"{shown(path)}: key 'values' is missing")
+    return table
+
+
+def table_lines(table: dict[str, Any]) -> list[str]:
+    """The table as text, for a terminal."""
+    rows, with_folds = table["values"], table["rule"] is not None
+    head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
+    lines = [head + f"  {'nonzero':>7}  {'gap':>8}  {'rounds':>6}"]
+    for j, row in enumerate(rows[:_MOST_LINES]):
+        text = f"{row['lambda']:>11.4g}"
+        if with_folds:
+            text += f"  {row['held_out_loss']:>13.6g}  {row['standard_error']:>10.2g}"
+        gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
+        text += f"  {row['nonzero']:>7}  {gap:>8}  {row['rounds']:>6}"
+        lines.append(text + ("  <- chosen" if j == table["chosen"] and with_folds else ""))
+    if len(rows) > _MOST_LINES:
+        lines.append(f"... {len(rows) - _MOST_LINES} more in path.json")
+    return lines
+
+
+class StoredFits:
+    """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file."""
+
+    def __init__(self, path: Path, names: list[str], check: Callable[[], None]) -> None:
+        self.path, self.names, self.n_done, self._check = path, names, 0, check
+
+    def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
+        """The fit of a fold, from disk or made and stored."""
+
+        def told(fit: FoldFit) -> dict[str, Any]:
+            return {"loss": fit.loss, "gap": fit.gap, "rounds": fit.n_rounds}
+
+        def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> FoldFit:
+            gap = math.inf if own["gap"] is None else float(own["gap"])
+            return FoldFit(weights, intercept, float(own["loss"]), gap, int(own["rounds"]))
+
+        return self._stored(name, make, told, read)[0]
+
+    def point(self, name: str, make: Callable[[], PathPoint]) -> tuple[PathPoint, str | None]:
+        """A fit on all rows, from disk, without its proof, or made and stored; and its claim."""
+
+        def told(point: PathPoint) -> dict[str, Any]:
+            return {
+                "lambda": point.lam,
+                "rounds": point.n_rounds,
+                "status": str(point.status),
+                "message": point.message,
+                "history": [record.to_json() for record in point.history],
+                "claim": None if point.proof is None else str(point.proof.claim),
+            }
+
+        def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
+            history = [RoundRecord.from_json(values) for values in own["history"]]
+            about = Status(own["status"]), str(own["message"]), history
+            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]))
+
+        point, own = self._stored(name, make, told, read)
+        return point, own.get("claim", (own.get("proof") or {}).get("claim"))  # as version 0.2 wrote it
+
+    def _stored(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        told: Callable[[Any], dict[str, Any]],
+        read: Callable[..., Any],
+    ) -> tuple[Any, dict[str, Any]]:
+        """A fit from disk, or made and stored; and what is stored of it beside its model."""
+        directory, found = self.path / name, None
+        with storage_errors(directory, "read"):
+            if directory.exists():
+                try:
+                    document, *model = self._read(directory)
+                    found = read(document, *model)
+                except _DAMAGED as error:
+                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    place = f"{shown(directory)}: not a stored fit"
+                    raise FormatError(f"{place}: {reason}; delete it to fit again") from None
+        if found is None:
+            found = make()
+            document = told(found)
+            self._write(name, document, found.weights, found.intercept)
+        self.n_done += 1
+        return found, document
+
+    def _write(
+        self,
+        name: str,
+        document: dict[str, Any],
+        weights: list[np.ndarray],
+        intercept: Any,
+    ) -> None:
+        held = np.asarray(intercept, dtype=np.float64)
+        if not all(np.isfinite(x).all() for x in (held, *weights)):
+            said = "has weights that are not finite; bring the features to one scale"
+            raise InputError(f"path: fit {name} {said}")
+        self._check()
+        with atomic_directory(self.path / name) as directory:
+            for party, x in zip(self.names, weights, strict=True):
+                np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
+            record = {**plain(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
+            text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
+            (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
+
+    def _read(self, directory: Path) -> tuple[dict[str, Any], list[np.ndarray], Any]:
+        if not (directory / "fit.json").exists():
+            raise FileNotFoundError("no fit.json")
+        document = read_json(directory / "fit.json")
+        if "files" in document:  # fits of version 0.1 have no digests
+            check_seal(document, str(document.pop("digest")), "fit.json", "make it again")
+            check_files(directory, document["files"])
+        weights = []
+        for party in self.names:
+            require_regular(directory / f"{party}.npy")
+            weights.append(np.load(directory / f"{party}.npy", allow_pickle=False))
+        held = np.array(document["intercept"], dtype=np.float64)
+        return document, weights, held if held.ndim else float(held)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,44 +32,37 @@ from fastadmm.runs.environment import describe_environment
 from fastadmm.solver.history import RoundRecord
 
 
-class RunLock:
-    """A run directory that this process holds."""
-
-    def __init__(self, run: Path, descriptor: int) -> None:
-        self.run, self._held = run, os.fstat(descriptor)
-
-    def check(self) -> None:
-        """Refuse to write by name into another directory than the one that is held."""
-        try:
-            same = sys.platform == "win32" or os.path.samestat(os.stat(self.run), self._held)
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise StorageError(
-                f"{shown(self.run)}: was moved, removed or replaced while this run worked in it; "
-                "nothing more is written"
-            )
-
-
 @contextmanager
-def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
-    """Hold a run directory while training in it; the system releases it however the process ends."""
+def run_lock(run: Path, name: Path | None = None) -> Iterator[Callable[[], None]]:
+    """Hold a run directory; what it yields refuses to write by name into another one.
+
+    The system releases it however the process ends.
+    """
     name = run if name is None else name
     with storage_errors(name, "read"):
         # The directory itself: nothing to leave behind. Windows opens files only.
-        descriptor = (
-            os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-            if sys.platform == "win32"
-            else os.open(run, os.O_RDONLY)
-        )
+        if windows := sys.platform == "win32":
+            descriptor = os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        else:
+            descriptor = os.open(run, os.O_RDONLY)
+    held = os.fstat(descriptor)
+
+    def check() -> None:
+        try:
+            same = windows or os.path.samestat(os.stat(name), held)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            said = "was moved, removed or replaced while this run worked in it; nothing more is written"
+            raise StorageError(f"{shown(name)}: {said}")
+
     try:
         try:
             lock_file(descriptor, wait=False)
         except BlockingIOError:
-            raise StorageError(
-                f"{shown(name)}: another process is working on this run; wait for it, or stop it"
-            ) from None
-        yield RunLock(name, descriptor)
+            said = "another process is working on this run; wait for it, or stop it"
+            raise StorageError(f"{shown(name)}: {said}") from None
+        yield check
     finally:
         os.close(descriptor)
 
@@ -91,21 +84,13 @@ _OWN = """
     report.html privacy.json tracking.json tensorboard worth.json worth.partial privacy-ledger.jsonl messages
     fits path.json path.csv path.svg checkpoints model .*.tmp
 """
+_LEDGER, _START = "privacy-ledger.jsonl", "no run.toml: not a run; start one with 'fastadmm train'"
 
 #: Rounds or a path in one process.
-FIT = Kind(
-    "run.toml",
-    tuple(_OWN.split()),
-    "privacy-ledger.jsonl",
-    "no run.toml: not a run; start one with 'fastadmm train'",
-    "fastadmm resume",
-)
-
+FIT = Kind("run.toml", tuple(_OWN.split()), _LEDGER, _START, "fastadmm resume")
 
 #: The coordinator's side of rounds by files; it is never replaced.
-EXCHANGE = Kind(
-    "run.toml", (), "privacy-ledger.jsonl", "no run.toml: begin with 'fastadmm coordinator start'"
-)
+EXCHANGE = Kind("run.toml", (), _LEDGER, "no run.toml: begin with 'fastadmm coordinator start'")
 
 
 class RunFolder:
@@ -113,7 +98,7 @@ class RunFolder:
 
     def __init__(self, path: Path, kind: Kind = FIT) -> None:
         self.path, self.kind = path, kind
-        self._lock: RunLock | None = None
+        self.check_held: Callable[[], None] = lambda: None  # refuses to write into another one
         self.configuration = path / kind.configuration  # what to compute, and from what
         self.log = path / "rounds.jsonl"  # one line per round
         self.checkpoints = path / "checkpoints"  # states to go on from
@@ -126,15 +111,12 @@ class RunFolder:
 
     def refuse_existing(self, force: bool) -> None:
         """Refuse a name that cannot become this run, before any work; :meth:`begin` checks it again."""
-        out = self.path
+        out, resume = self.path, self.kind.resume
         with storage_errors(out):
             if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
-                is_run = bool(self.kind.resume) and self.configuration.exists()
-                hint = (
-                    f"continue it with '{self.kind.resume}', or pass --force"
-                    if is_run
-                    else "choose another name" + ("" if self.kind.resume else " or pass --force")
-                )
+                hint = "choose another name" + ("" if resume else " or pass --force")
+                if resume and self.configuration.exists():
+                    hint = f"continue it with '{resume}', or pass --force"
                 raise StorageError(f"{shown(out)}: exists already; {hint}")
             # A run appears by a rename, which would leave the user's shell in a deleted directory.
             if out.is_dir() and out.samefile(os.curdir):
@@ -145,14 +127,13 @@ class RunFolder:
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
         """Make the folder and hold it once it appears; an older run that it replaces is held before."""
+        marker, own = self.kind.configuration, self.kind.own
         with ExitStack() as stack:
             if force and self.path.is_dir():
                 stack.enter_context(run_lock(self.path))
-            with atomic_directory(
-                self.path, force=force, marker=self.kind.configuration, only=self.kind.own
-            ) as directory:
+            with atomic_directory(self.path, force=force, marker=marker, only=own) as directory:
                 fill(RunFolder(directory, self.kind))
-                self._lock = stack.enter_context(run_lock(directory, self.path))
+                self.check_held = stack.enter_context(run_lock(directory, self.path))
             yield
 
     def require(self) -> None:
@@ -165,14 +146,8 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Work in the folder, alone."""
-        with run_lock(self.path) as lock:
-            self._lock = lock
+        with run_lock(self.path) as self.check_held:
             yield
-
-    def check_held(self) -> None:
-        """Refuse to write into another directory than the one that is held."""
-        if self._lock is not None:
-            self._lock.check()
 
     # --- what goes in -------------------------------------------------------------------------------------
 
@@ -220,10 +195,9 @@ class RunFolder:
             raise FormatError(f"{error}; delete it to resume from the checkpoint") from None
         if values is None:
             return None
-        if "status" not in values or "message" not in values:
-            raise FormatError(
-                f"{shown(self.result)}: keys 'status' and 'message' are missing; delete it to resume"
-            )
+        if not {"status", "message"} <= values.keys():
+            said = "keys 'status' and 'message' are missing; delete it to resume"
+            raise FormatError(f"{shown(self.result)}: {said}")
         if values.get("privacy"):
             PrivacyStatement.from_json(values["privacy"], f"{shown(self.result)}: key 'privacy'")
         return values
@@ -255,27 +229,15 @@ def document_in(path: Path) -> dict[str, Any] | None:
     return document
 
 
-def keep(run: Path, name: str, document: Mapping[str, Any]) -> None:
-    """Keep a document in a run for its report, which can do without where nobody may write."""
-    if (run / FIT.configuration).exists():
-        with suppress(StorageError):
-            write_json(run / name, document)
-
-
 class RoundLog:
-    """Append-only writer of ``rounds.jsonl``."""
+    """Append-only writer of ``rounds.jsonl``; rounds after the last one that is kept are removed."""
 
     def __init__(self, path: Path, keep_rounds: int = 0) -> None:
         self.path = path
-        self._truncate(keep_rounds)
+        if path.exists():
+            write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
         with storage_errors(path):
             self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
-
-    def _truncate(self, keep_rounds: int) -> None:
-        if not self.path.exists():
-            return
-        kept = [line for number, line in self.lines() if number <= keep_rounds]
-        write_whole(self.path, "".join(kept))
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Round and text of every whole line."""

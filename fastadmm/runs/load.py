@@ -1,9 +1,11 @@
-"""The data of a run, and the problem that it solves on them."""
+"""The data of a run: what shows before they are read, the problem on them, and looks at their rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +13,147 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.files.digest import row_digest
+from fastadmm.judging.looks import say, separation
 from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
-from fastadmm.runs.check import CheckedRun, check_run, check_same_labels, doubts
-from fastadmm.runs.config import own_lambdas, penalty_arguments
-from fastadmm.runs.display import Notes
-from fastadmm.runs.private import make_solver
-from fastadmm.runs.provenance import model_digest, provenance_of
-from fastadmm.runs.result import class_rows
+from fastadmm.runs.claim import model_digest, provenance_of
+from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
+from fastadmm.runs.display import Display, Notes
+from fastadmm.runs.environment import SHARE, available_memory
+from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.result import class_rows, make_solver, unproved_parties
+from fastadmm.settings.checks import parse_bytes
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint
-from fastadmm.store.label_file import LabelData
+from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import load_block
+from fastadmm.store.table_columns import column_values, table_columns
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """Partitions that belong together, the loss, and the plan of the run."""
+
+    partition: Partition
+    test: Partition | None
+    loss: Loss
+    plan: Plan
+
+
+def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
+    """Open the partitions of a configuration, choose the loss and plan the run."""
+    partition, test, loss = open_run(config)
+    limit, free = memory_limit(config)
+    known = replace(config, loss=loss.name) if config.loss == "auto" else config
+    about: Any = {"limit": limit, "n_threads": Engine(config.threads).n_threads}
+    n_outputs, tests = n_outputs_of(loss, partition.labels), test.parties if test else []
+    plan = make_plan(partition.parties, tests, partition.n_samples, known, n_outputs, **about)
+    columns = ", ".join(f"{p.name}: {p.n_features}" for p in partition.parties)
+    display.note(f"{partition.n_samples} samples, {len(partition.parties)} parties ({columns} features)")
+    for line in (*plan.lines(whole=whole), *doubts(partition.task, loss)):
+        display.note(line)
+    check_limit(plan, config.memory is not None, free, shown(config.data))
+    return CheckedRun(partition, test, loss, plan)
+
+
+def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
+    """What a process may take, and what is free for it, in bytes; None where nobody knows."""
+    free = available_memory()
+    free = None if free is None else free // processes
+    if config.memory is not None:
+        return parse_bytes(config.memory), free
+    return None if free is None else int(SHARE * free), free
+
+
+def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
+    """Open a configuration's partitions and choose the loss; what headers show to be wrong is refused."""
+    partition = open_partition(config.data)
+    if partition.labels is None:
+        raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
+    test_partition = None
+    if config.test is not None:
+        test_partition = open_partition(config.test)
+        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
+        check_same_labels(test_partition, partition, config.test)
+    loss = choose_loss(config, partition.task, partition.labels)
+    if test_partition is not None:
+        refuse_exposures(test_partition.labels, loss)
+    # Refused before any data is read.
+    own_lambdas(config, [p.name for p in partition.parties])
+    party_constraints(config, [p.name for p in partition.parties])
+    if isinstance(config.privacy, DifferentialPrivacy):
+        config.privacy.refuse_unproved(unproved_parties(config.privacy, partition))
+    return partition, test_partition, loss
+
+
+def n_outputs_of(loss: Loss, labels: LabelData | None) -> int:
+    """Linear predictors per sample."""
+    return len(labels.classes) if loss.vector and labels is not None and labels.classes is not None else 1
+
+
+def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
+    """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
+    check_two_classes(labels)
+    n_classes, place = len(labels.classes or ()), shown(config.data)
+    if config.loss == "auto":
+        usual = "multinomial" if n_classes > 2 else "logistic"
+        loss = parse_loss(usual if task == "classification" else "squared")
+    else:
+        loss = parse_loss(config.loss)
+    refuse_exposures(labels, loss)
+    if config.loss == "auto":
+        return loss
+    wrong = ""
+    if loss.name in ("logistic", "multinomial") and task != "classification":
+        needs = "two classes" if loss.name == "logistic" else "classes"
+        wrong = f"needs {needs}, but {place} is a regression data set"
+    elif n_classes > 2 and not loss.vector:
+        wrong = f"is for two classes, but {place} has {n_classes}; choose multinomial or auto"
+    if wrong:
+        raise ConfigError(f"key 'loss': {loss.name} {wrong}")
+    weight = np.ones(labels.n_samples) if labels.sample_weight is None else labels.sample_weight
+    try:
+        loss.check_targets(labels.y, weight, config.intercept)
+    except InputError as error:
+        raise InputError(f"{shown(labels.path)}: {str(error).removeprefix('y: ')}") from None
+    return loss
+
+
+def refuse_exposures(labels: LabelData | None, loss: Loss) -> None:
+    """Refuse exposures beside a loss whose mean they do not multiply."""
+    if labels is not None and labels.exposure and not loss.log_link:
+        said = f"has exposures, and loss {loss.name} no logarithmic link: train with --loss poisson"
+        said += ", negative_binomial, tweedie or gamma, or convert with --offset"
+        raise ConfigError(f"{shown(labels.path)}: {said}")
+
+
+def doubts(task: str, loss: Loss) -> list[str]:
+    """Warn of a loss that fits the labels, and is perhaps not meant."""
+    numbers = task == "classification" and loss.task == "regression"
+    return [say("numbers", loss=loss.name)] if numbers else []
+
+
+def check_same_labels(test: Partition, train: Partition, place: str) -> None:
+    """Refuse a test partition whose task, classes or lack of an offset are not those of training."""
+    if test.labels is None or train.labels is None:
+        return
+    if test.task != train.task or test.labels.classes != train.labels.classes:
+        said = "classes differ from training; convert with --like the training partition"
+        raise InputError(f"{shown(place)}: {said}")
+    if train.labels.offset is not None and test.labels.offset is None:
+        raise InputError(f"{shown(place)}: no offset, which training has: convert it with --offset")
 
 
 @dataclass(frozen=True)
@@ -54,29 +177,22 @@ class LoadedRun:
         return made
 
 
-def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
-    """Sample weights of a run: those of the labels times the class weights. Shapes: the result (N,)."""
-    if config.class_weight is None:
-        return labels.sample_weight
-    if labels.classes is None:
-        raise ConfigError(
-            f"key 'class_weight': {shown(config.data)} is a regression data set, without classes"
-        )
-    try:
-        return weigh_classes(config.class_weight, labels.y, list(labels.classes), labels.sample_weight)
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
-
-
 def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Sample weights of the rows to train on, where a share of them is held out, and which these are.
+    """Sample weights of the rows to train on, times class weights, and which rows are held out.
 
     Shapes: weight, held (N,).
     """
-    weight = weigh_labels(config, labels)
+    weight, classes = labels.sample_weight, labels.classes
+    if config.class_weight is not None:
+        if classes is None:
+            said = "is a regression data set, without classes"
+            raise ConfigError(f"key 'class_weight': {shown(config.data)} {said}")
+        try:
+            weight = weigh_classes(config.class_weight, labels.y, list(classes), weight)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
     if not isinstance(config.validation, float):
         return weight, None
-    classes = labels.classes
     held = held_out_rows(labels.y, config.validation, config.seed, classes is not None, classes)
     return np.where(held, 0.0, np.ones(len(held)) if weight is None else weight), held
 
@@ -84,12 +200,8 @@ def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, 
 def rows_of(labels: LabelData, blocks: Sequence[FeatureBlock]) -> TestSet:
     """Rows that are not trained on, with the weights and offsets of their labels."""
     weight, offset, n = labels.sample_weight, labels.offset, labels.n_samples
-    return TestSet(
-        list(blocks),
-        labels.y,
-        np.ones(n) if weight is None else weight,
-        np.zeros(n) if offset is None else offset,
-    )
+    weight = np.ones(n) if weight is None else weight
+    return TestSet(list(blocks), labels.y, weight, np.zeros(n) if offset is None else offset)
 
 
 def problem_on(
@@ -158,8 +270,7 @@ def load_run(
     for party in partition.parties:
         _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
     provenance = provenance_of(partition)
-    if test_partition is not None:
-        provenance["test"] = provenance_of(test_partition)
+    provenance |= {} if test_partition is None else {"test": provenance_of(test_partition)}
 
     def others(path: str) -> TestSet:
         other = open_partition(path)
@@ -175,8 +286,7 @@ def load_run(
     if config.warm_start is not None:
         model = open_model(config.warm_start)
         start = _start_of(model, partition, config.warm_start, config.intercept)
-        if own is not None:
-            start = replace(start, weights=own.scaled(start.weights))
+        start = start if own is None else replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = model_digest(model)
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
@@ -186,20 +296,17 @@ def load_run(
 
 def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
     """A model's weights in the order of the partition's parties."""
-    place = shown(path)
+    place, weights = shown(path), []
     known = {party.name: party for party in model.parties}
-    weights = []
+    names = [party.name for party in partition.parties]
     for party in partition.parties:
         own = known.get(party.name)
-        if own is None or len(known) != len(partition.parties):
-            raise InputError(
-                f"{place}: a model of the parties {', '.join(known)}, but the data have "
-                f"{', '.join(p.name for p in partition.parties)}"
-            )
+        if own is None or len(known) != len(names):
+            there = f"a model of the parties {', '.join(known)}, but the data have {', '.join(names)}"
+            raise InputError(f"{place}: {there}")
         if own.feature_names != list(party.feature_names):
-            raise InputError(
-                f"{place}: other features of {party.name} than the data; warm starts need the same"
-            )
+            said = f"other features of {party.name} than the data; warm starts need the same"
+            raise InputError(f"{place}: {said}")
         weights.append(own.scale * own.weights)
     classes = partition.labels.classes if partition.labels is not None else None
     if model.classes != classes:
@@ -214,7 +321,125 @@ def load_problem(config: RunConfig, display: Notes) -> Problem:
 
 def _blocks(partition: Partition, streamed: list[bool], own: PartyLambda | None) -> list[FeatureBlock]:
     factors = [1.0] * len(streamed) if own is None else own.factors
+    return list(map(load_block, partition.parties, streamed, factors))
+
+
+# --- looks --------------------------------------------------------------------------------------------------
+
+
+Array = np.ndarray
+
+#: A column that tells classes, or numbers, better than this is a leak.
+_LEAK, _CORRELATED = 0.95, 0.99
+
+#: Values that are read of a party, at most, and its widest table.
+_VALUES, _WIDEST = 1_000_000, 2000
+
+
+def look_at(
+    checked: CheckedRun, loaded: LoadedRun, private: bool, validation: object, display: Display
+) -> LoadedRun:
+    """Look at the rows of a run, and show what is seen; ``validation`` is as in its configuration."""
+    # Where privacy is on, or memory is short, headers are all that is looked at.
+    headers = private or checked.plan.limited
+    lines = [] if headers else partition_looks(loaded.partition)
+    others = [checked.test] if checked.test is not None else []
+    if isinstance(validation, str):
+        others.append(open_partition(validation))
+    for other in others:
+        trained, asked = loaded.partition, other.labels
+        if trained.labels is not None and asked is not None:
+            alike = partial(same_content, trained, other)
+            lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
+    for line in lines:
+        display.note(line)
+    return replace(loaded, looks=(*loaded.looks, *lines))
+
+
+def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:
+    """What is seen in the columns of each party, by the labels where there are any.
+
+    Rows without labels may have those that 'federate align' wrote beside their list, ``alignment``.
+    """
+    labels = partition.labels
+    if labels is None and alignment is not None and (beside := alignment.parent / "labels.h5").exists():
+        found = open_labels(beside)
+        labels = found if found.row_digest == partition.row_digest else None
+    return [] if labels is None else [line for party in partition.parties for line in _leaks(party, labels)]
+
+
+def _leaks(party: PartyData, labels: LabelData) -> list[str]:
+    if party.n_features > _WIDEST:
+        return []
+    table, n = table_columns(party), party.n_samples
+    # A stretch of rows here and there: files may be sorted.
+    count = max(1000, _VALUES // party.n_features)
+    starts = [0] if n <= count else [k * n // 16 for k in range(16)]
+    parts = [(start, min(n, start + 1 + count // len(starts))) for start in starts]
+    y = np.concatenate([labels.y[start:stop] for start, stop in parts])
+    n_classes = len(labels.classes or ())
+    found = []
+    for own in zip(*(column_values(party.of_rows(*part), table) for part in parts), strict=True):
+        column, values = own[0][0], np.concatenate([piece for _, piece in own])
+        score = separation(values, y, n_classes, column.levels is not None)
+        if score > (_LEAK if n_classes else _CORRELATED):
+            found.append((-score, column.name))
+    if not found:
+        return []
+    found.sort(key=lambda pair: pair[0])
+    names = found[:3]
+    told = ", ".join(f"{name!r} ({-score:.3f})" for score, name in names)
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    what = f"{'AUC' if n_classes else 'rank correlation'} of {'column' if len(found) == 1 else 'columns'}"
+    prefix = party.encoder.prefix if party.encoder is not None else ""
+    listed = ",".join(name.removeprefix(prefix) for _, name in names)
+    numbered = party.encoder is None and re.fullmatch(r"f\d+", names[0][1])
+    settles = "leave it out of the source" if numbered else None
     return [
-        load_block(party, away, factor)
-        for party, away, factor in zip(partition.parties, streamed, factors, strict=True)
+        say("leak", place=party.name, columns=f"{what} {told}{more} alone", column=listed, settles=settles)
     ]
+
+
+def seen_by_ids(
+    trained: LabelData,
+    other: LabelData,
+    headers: bool,
+    ids: Array | None = None,
+    alike: Callable[[], bool] = lambda: True,
+) -> list[str]:
+    """Whether rows are rows of training, by their ids; where these number the rows, by all labels.
+
+    ``alike`` says whether the features are the same, too, where somebody knows. Shapes: ids (N,), of rows
+    that come from a table.
+    """
+    same = trained.row_digest == (other.row_digest if ids is None else row_digest(ids))
+    numbered = np.array_equal(trained.ids(), np.arange(trained.n_samples))
+    if numbered or headers or same:
+        same = same and (not numbered or (np.array_equal(trained.y, other.y) and alike()))
+        count = other.n_samples if same else 0
+    else:
+        rows = (trained.ids(), other.ids() if ids is None else ids)
+        known, asked = (np.asarray(own.tolist(), dtype=str) for own in rows)
+        count = int(np.isin(asked, known).sum())
+    return [say("seen", place=shown(other.path), count=count, n=other.n_samples)] if count else []
+
+
+def seen_in_training(
+    run: Path, other: LabelData, alike: Callable[[Partition], bool], ids: Array | None = None
+) -> list[str]:
+    """The same of the rows that a run was trained on, if these are still where they were."""
+    try:
+        found = recorded(run)
+        trained, known = open_partition(found.config.data), found.provenance or {}
+        current = provenance_of(trained)
+        if trained.labels is None or {key: known.get(key) for key in current} != current:
+            return []
+        private = found.config.privacy.mode != "none"
+        return seen_by_ids(trained.labels, other, private, ids, lambda: alike(trained))
+    except FastadmmError:
+        return []  # of a model alone, or without its data, nothing is known
+
+
+def same_content(one: Partition, other: Partition) -> bool:
+    """Whether two partitions have the same features."""
+    return provenance_of(one)["content"] == provenance_of(other)["content"]

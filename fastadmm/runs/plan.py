@@ -21,9 +21,6 @@ from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
-__all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
-
-
 #: Of a checkpoint in memory a second time: a chunk, at most twice as large as usual, and with its checksum.
 _WRITTEN_BYTES = 4 * CHUNK_BYTES
 
@@ -59,9 +56,15 @@ class Plan:
     spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
 
     @property
+    def summands(self) -> dict[str, int]:
+        """What the total is the sum of: with the interpreter."""
+        names = ("data", "buffers", "factorisation", "state", "acceleration")
+        return {name: getattr(self, name) for name in names} | {"program": BASE_BYTES}
+
+    @property
     def total(self) -> int:
         """Sum of the parts and the interpreter."""
-        return self.data + self.buffers + self.factorisation + self.state + self.acceleration + BASE_BYTES
+        return sum(self.summands.values())
 
     @property
     def limited(self) -> bool:
@@ -71,31 +74,24 @@ class Plan:
     @property
     def parts(self) -> str:
         """The summands, in words."""
-        return (
-            f"data {format_bytes(self.data)}, buffers {format_bytes(self.buffers)}, "
-            f"factorisation {format_bytes(self.factorisation)}, state {format_bytes(self.state)}, "
-            f"acceleration {format_bytes(self.acceleration)}, program {format_bytes(BASE_BYTES)}"
-        )
+        return ", ".join(f"{name} {format_bytes(amount)}" for name, amount in self.summands.items())
 
     def sentence(self) -> str:
         """One line for the log."""
         limit = f"; limit {format_bytes(self.limit)}" if self.limit is not None else ""
         return f"memory: about {format_bytes(self.total)} ({self.parts}){limit}"
 
-    def lines(self) -> list[str]:
-        """The whole plan, for people."""
+    def lines(self, *, whole: bool = True) -> list[str]:
+        """The plan, for people: one line will do where it has no limits to say."""
         lines = [self.sentence()]
-        for p in self.parties:
+        for p in self.parties if whole or self.limited else []:
             place = "streamed" if p.streamed else "in memory"
             own = "" if p.lam is None else f"; lambda {p.lam:g}"
             lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}{own}")
         if self.spilled:
-            lines.append(
-                f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
-            )
-        if self.test_streamed:
-            lines.append("test partition: streamed")
-        return lines
+            most = format_bytes(self.spilled)
+            lines.append(f"messages: in a scratch file in the run directory, up to {most}")
+        return [*lines, "test partition: streamed"] if self.test_streamed else lines
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
@@ -103,13 +99,8 @@ class Plan:
         del document["streamed_tests"]
         for party in document["parties"]:
             own = party.pop("lam")
-            if own is not None:
-                party["lambda"] = own
-        return {
-            **document,
-            "program": BASE_BYTES,
-            "total": self.total,
-        }
+            party |= {} if own is None else {"lambda": own}
+        return {**document, "program": BASE_BYTES, "total": self.total}
 
 
 def make_plan(
@@ -145,24 +136,20 @@ def make_plan(
     if limit is not None and placed.total > limit and config.privacy.mode == "none" and not config.path:
         placed, streamed = _placed(_spilled(whole, scheme, shape, config), blocks, n_threads)
     own, streamed_tests = config.party_lambda, streamed[len(parties) :]
-    updates = scheme.updates(shape, config)
-    return replace(
-        placed,
-        parties=[
-            PartyPlan(
-                name=p.name,
-                n_features=p.n_features,
-                storage=p.kind,
-                streamed=away,
-                solver=update,
-                memory_bytes=_pointer_bytes(p) if away else _memory_bytes(p),
-                lam=None if own is None else own.get(p.name, config.lambda_),
-            )
-            for p, away, update in zip(parties, streamed, updates)
-        ],
-        test_streamed=any(streamed_tests),
-        streamed_tests=streamed_tests,
-    )
+    planned = [
+        PartyPlan(
+            p.name,
+            p.n_features,
+            p.kind,
+            away,
+            update,
+            _pointer_bytes(p) if away else _memory_bytes(p),
+            None if own is None else own.get(p.name, config.lambda_),
+        )
+        for p, away, update in zip(parties, streamed, scheme.updates(shape, config))
+    ]
+    any_test = any(streamed_tests)
+    return replace(placed, parties=planned, test_streamed=any_test, streamed_tests=streamed_tests)
 
 
 def _spilled(plan: Plan, scheme: Scheme, shape: Shape, config: RunConfig) -> Plan:
@@ -181,20 +168,11 @@ def _shape(
     sets = party_constraints(config, [p.name for p in parties])
     own = [get_constraint(text) for text in ([sets] if isinstance(sets, str) else sets)]
     ball = any(math.isfinite(one.radius) for one in own)
-    traits = traits_of(
-        config, own, vector=n_outputs > 1, n_parties=len(parties), n_outputs=n_outputs, ball=ball
-    )
+    known = {"n_parties": len(parties), "n_outputs": n_outputs, "ball": ball}
+    traits = traits_of(config, own, vector=n_outputs > 1, **known)
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
-    widths = [p.n_features for p in parties]
-    return Shape(
-        traits,
-        n_samples,
-        n_outputs,
-        widths,
-        densities,
-        n_threads,
-        sys.maxsize if config.path else config.rounds,
-    )
+    widths, rounds = [p.n_features for p in parties], sys.maxsize if config.path else config.rounds
+    return Shape(traits, n_samples, n_outputs, widths, densities, n_threads, rounds)
 
 
 def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:
@@ -217,17 +195,16 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str, workers: 
     if plan.limit is None or plan.total <= plan.limit:
         return
     more = "raise the limit" if workers == 1 else "raise the limit or start more workers"
+    needed = format_bytes(plan.total, math.ceil)
     if given:
+        spilled = " and keeps messages in a scratch file" if plan.spilled else ""
         raise ConfigError(
             f"memory: {format_bytes(plan.limit, math.floor)} is too little: training {place} needs at least "
-            f"{format_bytes(plan.total, math.ceil)} even when it streams every block"
-            f"{' and keeps messages in a scratch file' if plan.spilled else ''} ({plan.parts}); {more}"
+            f"{needed} even when it streams every block{spilled} ({plan.parts}); {more}"
         )
     if free is not None and plan.total > free:
-        raise InputError(
-            f"{place}: training needs about {format_bytes(plan.total, math.ceil)} of memory, "
-            f"but only {format_bytes(free, math.floor)} is free; use a larger machine or fewer rows"
-        )
+        said = f"but only {format_bytes(free, math.floor)} is free; use a larger machine or fewer rows"
+        raise InputError(f"{place}: training needs about {needed} of memory, {said}")
 
 
 def _memory_bytes(party: PartyData) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.escapes import csv_rows
-from fastadmm.files.reading import is_directory, read_json
-from fastadmm.privacy.published import require_covered
+from fastadmm.files.reading import read_json
 from fastadmm.problem.class_names import good_of
+from fastadmm.runs.export import open_covered
 from fastadmm.store.encoder import ColumnEncoding, Encoder
-from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
+from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.party_file import check_party_name
 
 if TYPE_CHECKING:
@@ -57,42 +57,28 @@ def write_card(
     path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> tuple[list[dict[str, Any]], str]:
     """Write points of a model whose columns have bins; return these, and which class has the fewer points."""
-    model = open_model(path) if is_directory(path) else None
-    parties = [open_party_model(path)[0]] if model is None else model.parties
-    require_covered(
-        {party.name: party.privacy for party in parties},
-        None if model is None else model.privacy,
-        shown(path),
-        "the points",
-        allow_infinite_epsilon=allow_infinite_epsilon,
-    )
-    card = card_of(parties, model, scaling, shown(path))
+    found = open_covered(path, "the points", allow_infinite_epsilon=allow_infinite_epsilon)
+    card = card_of(found.parties, found.model, scaling, shown(path))
     document = {
         "format": "fastadmm-scorecard",
         "version": "1.0",
         **{key: getattr(scaling, key) for key in ("base", "odds", "pdo", "digits")},
-        "good": card.good,
-        "bad": card.bad,
-        "base_points": card.base_points,
-        "parties": [party.name for party in parties],
+        **{key: getattr(card, key) for key in ("good", "bad", "base_points")},
+        "parties": [party.name for party in found.parties],
     }
     rows: list[dict[str, Any]] = []
-    with atomic_directory(
-        out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql"), shared=True
-    ) as directory:
+    patterns = ("*.json", "*.csv", "*.sql")
+    with atomic_directory(out, force=force, marker=CARD, only=patterns, shared=True) as directory:
         _write_json(directory / CARD, document)
-        for party, own in zip(parties, card.points, strict=True):
+        for party, own in zip(found.parties, card.points, strict=True):
             table = point_rows(party, own)
             with (directory / f"{party.name}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv_rows(file, [table[0], *(row.values() for row in table)])
-            _write_json(
-                directory / f"{party.name}.json",
-                {"format": "fastadmm-points", "version": "1.0", "party": party.name,
-                 "digits": scaling.digits, "bins": table,
-                 "points": [list(points) for points in own], "encoder": _encoder(party).to_json()}
-            )  # fmt: skip
+            points = {"bins": table, "points": list(map(list, own)), "encoder": _encoder(party).to_json()}
+            about = {"format": "fastadmm-points", "version": "1.0", "party": party.name}
+            _write_json(directory / f"{party.name}.json", {**about, "digits": scaling.digits, **points})
             rows += table
-    return rows, "class 1" if document["bad"] is None else repr(document["bad"])
+    return rows, "class 1" if card.bad is None else repr(card.bad)
 
 
 @dataclass(frozen=True)
@@ -107,33 +93,22 @@ class Card:
 
 def card_of(parties: Sequence[PartyModel], model: Model | None, scaling: Scaling, place: str) -> Card:
     """Points of a model, or of parties without one."""
-    sign = _sign(model, scaling, place)
-    good = scaling.good if model is None or model.classes is None else model.classes[sign > 0]
-    bad = None if model is None or model.classes is None else model.classes[sign < 0]
-    base = None if model is None else _base_points(model, scaling, sign)
-    points = [_points_of(party, sign * scaling.factor, scaling.digits, place) for party in parties]
-    return Card(good, bad, base, points)
-
-
-def _sign(model: Model | None, scaling: Scaling, place: str) -> float:
-    """What a unit of the linear predictor, which is the log odds of class 1, is for the good class."""
-    if model is None:
-        if scaling.good is not None:
-            raise ConfigError(
-                "--good: a party's file does not know the classes: leave it out, or pass the model"
-            )
-        return -1.0
-    if model.loss != "logistic" or model.classes is None or len(model.classes) != 2:
-        raise InputError(f"{place}: is no logistic model of two classes, as points need")
-    if scaling.good not in (None, *model.classes):
-        raise ConfigError(f"--good {scaling.good!r}: the classes are {', '.join(model.classes)}")
-    good = scaling.good if scaling.good is not None else good_of(model.classes)
-    return 1.0 if good == model.classes[1] else -1.0
-
-
-def _base_points(model: Model, scaling: Scaling, sign: float) -> float:
-    points = scaling.base - scaling.factor * math.log(scaling.odds)
-    return _rounded(points + sign * scaling.factor * float(model.intercept), scaling.digits)
+    good, digits = scaling.good, scaling.digits
+    sign, bad, base = -1.0, None, None  # what a unit of the log odds of class 1 is for the good class
+    if model is not None:
+        if model.loss != "logistic" or model.classes is None or len(model.classes) != 2:
+            raise InputError(f"{place}: is no logistic model of two classes, as points need")
+        if good not in (None, *model.classes):
+            raise ConfigError(f"--good {good!r}: the classes are {', '.join(model.classes)}")
+        good = good_of(model.classes) if good is None else good
+        sign = 1.0 if good == model.classes[1] else -1.0
+        good, bad = model.classes[sign > 0], model.classes[sign < 0]
+        base = scaling.base - scaling.factor * math.log(scaling.odds)
+        base = _rounded(base + sign * scaling.factor * float(model.intercept), digits)
+    elif good is not None:
+        said = "a party's file does not know the classes: leave it out, or pass the model"
+        raise ConfigError(f"--good: {said}")
+    return Card(good, bad, base, [_points_of(p, sign * scaling.factor, digits, place) for p in parties])
 
 
 def _rounded(value: float, digits: int) -> float:
@@ -142,10 +117,8 @@ def _rounded(value: float, digits: int) -> float:
 
 def _encoder(party: PartyModel) -> Encoder:
     if party.encoder is None or any(column.bins is None for column in party.encoder.columns):
-        raise InputError(
-            f"{party.name}: not all columns of its model have bins: train on what 'fastadmm scorecard bins' "
-            "writes"
-        )
+        said = "not all columns of its model have bins: train on what 'fastadmm scorecard bins' writes"
+        raise InputError(f"{party.name}: {said}")
     return party.encoder
 
 
@@ -154,9 +127,9 @@ def _points_of(party: PartyModel, factor: float, digits: int, place: str) -> lis
     encoder = _encoder(party)
     if not party.transform.is_identity or party.clipped or party.weights.ndim != 1:
         raise InputError(f"{place}: weights of evidence of {party.name} were scaled or clipped: no points")
-    factors = factor * party.scale * party.weights
+    factors = (factor * party.scale * party.weights).tolist()
     return [
-        tuple(_rounded(float(slope) * woe, digits) for woe in column.bins.woe)
+        tuple(_rounded(slope * woe, digits) for woe in column.bins.woe)
         for slope, column in zip(factors, encoder.columns, strict=True)
         if column.bins is not None
     ]
@@ -172,20 +145,22 @@ def point_rows(party: PartyModel, points: Sequence[tuple[float, ...]]) -> list[d
 
 
 def bin_rows(party: str, column: ColumnEncoding) -> list[dict[str, Any]]:
-    """One line for each bin of a column."""
+    """One line for each bin of a column: its edges or categories, its rows and weight of evidence."""
     rows, bins = [], column.bins
     assert bins is not None
+    edges = (None, *bins.edges, None)
     for k in range(bins.count + bins.knows_missing):
-        low, high, levels = _content(column, k)
+        missing, numbers = k == bins.count, column.levels is None and k < bins.count
+        held = [name for name, group in zip(column.levels or (), bins.groups, strict=True) if group == k]
         events, size = bins.events[k], bins.events[k] + bins.others[k]
         rows.append(
             {
                 "party": party,
                 "column": column.name,
-                "bin": "missing" if k == bins.count else k + 1,
-                "above": low,
-                "up_to": high,
-                "categories": None if levels is None else "|".join(levels),
+                "bin": "missing" if missing else k + 1,
+                "above": edges[k] if numbers else None,
+                "up_to": edges[k + 1] if numbers else None,
+                "categories": None if missing or numbers else "|".join(held),
                 "rows": size,
                 "events": events,
                 "rate": events / size if size else None,
@@ -193,19 +168,6 @@ def bin_rows(party: str, column: ColumnEncoding) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _content(column: ColumnEncoding, k: int) -> tuple[float | None, float | None, list[str] | None]:
-    """Edges or categories of bin k."""
-    bins = column.bins
-    assert bins is not None
-    if k == bins.count:
-        return None, None, None
-    if column.levels is not None:
-        held = [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k]
-        return None, None, held
-    edges = (None, *bins.edges, None)
-    return edges[k], edges[k + 1], None
 
 
 def cells_of(row: dict[str, Any]) -> str:
@@ -223,9 +185,8 @@ def cells_of(row: dict[str, Any]) -> str:
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(
-        json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 # --- new rows ---------------------------------------------------------------------------------------------
@@ -250,24 +211,20 @@ def apply_card(
     """Points of the rows of tables."""
     from fastadmm.data_tools.predict_tables import read_features
 
+    files, base = [card], None
     with storage_errors(card, "read"):
-        whole = card.is_dir()
-        if whole and not (card / CARD).exists():
-            raise FormatError(
-                f"{shown(card)}: no {CARD}: not a scorecard; make one with 'fastadmm scorecard points'"
-            )
-    shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
-    files = [card] if shared is None else _files_of(shared, card)
+        if card.is_dir():
+            if not (card / CARD).exists():
+                said = "not a scorecard; make one with 'fastadmm scorecard points'"
+                raise FormatError(f"{shown(card)}: no {CARD}: {said}")
+            files, base = _read_card(card)
     parties = [_read_points(file) for file in files]
     found = read_features(parties, paths, options)
-    base = None if shared is None else shared.get("base_points")
     total, own = add_up(base, found.blocks, [party.digits for party in parties])
-    header, columns = ["id"], [found.ids.tolist()]
-    if total is not None:
-        header, columns = [*header, "points"], [*columns, total.tolist()]
-    header += [f"points_{party.name}" for party in parties]
-    columns += [points.tolist() for points in own]
-    return header, [list(row) for row in zip(*columns, strict=True)], found.notes
+    columns = {"id": found.ids} | ({} if total is None else {"points": total})
+    columns |= {f"points_{party.name}": points for party, points in zip(parties, own)}
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    return list(columns), list(map(list, rows)), found.notes
 
 
 def add_up(
@@ -300,13 +257,14 @@ def _read_json(path: Path, kind: str) -> dict[str, Any]:
 _MOST_POINTS = 1e12
 
 
-def _files_of(shared: dict[str, Any], card: Path) -> list[Path]:
-    """The parties' files beside what they share; whoever wrote that names no other places."""
-    place, names, base = shown(card / CARD), shared.get("parties"), shared.get("base_points")
+def _read_card(card: Path) -> tuple[list[Path], float | None]:
+    """The parties' files beside what they share, which names no other places, and its points."""
+    shared, place = _read_json(card / CARD, "fastadmm-scorecard"), shown(card / CARD)
+    names, base = shared.get("parties"), shared.get("base_points")
     good = base is None or (isinstance(base, int | float) and abs(base) < _MOST_POINTS)
     if not isinstance(names, list) or not names or not good:
         raise FormatError(f"{place}: is no scorecard, or damaged: write it again")
-    return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names]
+    return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names], base
 
 
 def _read_points(path: Path) -> _Points:
@@ -315,16 +273,12 @@ def _read_points(path: Path) -> _Points:
     try:
         columns = []
         for column, own in zip(encoder.columns, document["points"], strict=True):
-            if column.bins is None:
-                raise ValueError(column.name)
-            made = replace(column.bins, woe=tuple(map(float, own)))
-            if not all(abs(points) < _MOST_POINTS for points in made.woe):
-                raise ValueError(column.name)
-            if not made.valid(-1 if column.levels is None else len(column.levels)):
+            made = column.bins and replace(column.bins, woe=tuple(map(float, own)))
+            levels = -1 if column.levels is None else len(column.levels)
+            if made is None or not made.valid(levels) or max(map(abs, made.woe)) >= _MOST_POINTS:
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
-        return _Points(
-            str(document["party"]), replace(encoder, columns=tuple(columns)), int(document["digits"])
-        )
+        encoder = replace(encoder, columns=tuple(columns))
+        return _Points(str(document["party"]), encoder, int(document["digits"]))
     except (ValueError, TypeError, KeyError):
         raise FormatError(f"{shown(path)}: points and columns do not agree; damaged or edited") from None

@@ -175,24 +175,26 @@ def _loss(rows: Rows, num: Numbers) -> tuple[Any, Any, Any, Array, Array]:
 
 def _bounded(rows: Rows, num: Numbers) -> tuple[Any, Any]:
     """The same of losses that are not convex, of which no slope but zero proves a bound."""
-    y, c, sigmoid, tukey = num.of(rows.y), rows.parameter, rows.loss == "sigmoid", rows.loss == "tukey"
+    y, c = num.of(rows.y), rows.parameter
+    sign = 1 - 2 * y
+    if rows.loss == "sigmoid":
 
-    def value(z: Array, w: Array) -> Array:
-        far = num.exp(-abs(z))
-        square = ((z - y) / (c or 1.0)) ** 2
-        near = np.minimum(square, 1)
-        if sigmoid:
-            return np.where((1 - 2 * y) * z > 0, 1, far) / (1 + far)
-        return c * c * (near * (3 - 3 * near + near * near) / 6 if tukey else -num.expm1(-square / 2))
+        def sigmoid(z: Array, w: Array) -> Array:
+            far = num.exp(-abs(z))
+            return np.where(sign * z > 0, 1, far) / (1 + far)
 
-    def slope(z: Array) -> Array:
-        far = num.exp(-abs(z))
-        square = ((z - y) / (c or 1.0)) ** 2
-        if sigmoid:
-            return (1 - 2 * y) * far / (1 + far) ** 2
-        return (z - y) * ((1 - np.minimum(square, 1)) ** 2 if tukey else num.exp(-square / 2))
+        return sigmoid, lambda z: sign * num.exp(-abs(z)) / (1 + num.exp(-abs(z))) ** 2
 
-    return value, slope
+    def square(z: Array) -> Array:
+        return ((z - y) / c) ** 2
+
+    def tukey(z: Array, w: Array) -> Array:
+        near = np.minimum(square(z), 1)
+        return c * c * near * (3 - 3 * near + near * near) / 6
+
+    if rows.loss == "tukey":
+        return tukey, lambda z: (z - y) * (1 - np.minimum(square(z), 1)) ** 2
+    return lambda z, w: -c * c * num.expm1(-square(z) / 2), lambda z: (z - y) * num.exp(-square(z) / 2)
 
 
 def _feasible(u: Array, rows: Rows, low: Array, high: Array, fitted: bool) -> Array:

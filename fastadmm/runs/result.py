@@ -1,69 +1,203 @@
-"""What a run leaves: its model, and what ``result.json`` says of it."""
+"""What a run is solved with and what it leaves: solver, ledger, statement, model and result."""
 
 from __future__ import annotations
 
+import math
+import secrets
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.files.reading import read_json
+from fastadmm.privacy.accounts import Account, feature_account, label_account
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import private_solver
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.runs.private import statement_of
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
+from fastadmm.problem.problem import Problem
+from fastadmm.runs.config import recorded, solver_options
+from fastadmm.settings.privacy import DifferentialPrivacy
+from fastadmm.settings.run import RunConfig
+from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition
 
+#: The statement and the run's identifier in ledgers.
+STATEMENT = "privacy.json"
+
+#: The run's own ledger, where none is shared.
+LEDGER = "privacy-ledger.jsonl"
+
+_MESSAGES = "messages"
+
+
+def new_run_id() -> str:
+    """An identifier that no other run has."""
+    return secrets.token_hex(8)
+
+
+def make_solver(
+    config: RunConfig,
+    problem: Problem,
+    partition: Partition,
+    run: Path,
+    run_id: str,
+    start: StartingPoint | None = None,
+    early: EarlyStopping | None = None,
+) -> Run:
+    """The solver that a configuration asks for."""
+    options, settings = solver_options(config), config.privacy
+    if not isinstance(settings, DifferentialPrivacy):
+        if config.ledger is not None:
+            raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
+        return Solver(problem, options, start=start, early=early)
+    parties, labels = partition.parties, partition.labels
+    return private_solver(
+        problem,
+        options,
+        settings,
+        run / _MESSAGES,
+        [party.content_digest for party in parties],
+        ledger=Ledger(_ledger_of(config, run)),
+        run=run_id,
+        unproved=unproved_parties(settings, partition),
+        accounts=[feature_account(party) for party in parties],
+        label_account=label_account_of(labels, problem.names, settings),
+    )
+
+
+def _ledger_of(config: RunConfig, run: Path) -> Path:
+    return run / LEDGER if config.ledger is None else Path(config.ledger)
+
+
+def label_account_of(
+    labels: LabelData | None, names: list[str], settings: DifferentialPrivacy
+) -> Account | None:
+    """The account of labels, if they are to be randomised."""
+    if settings.label_epsilon is None or labels is None:
+        return None
+    return label_account(labels.ids(), settings.label_holder(names) or "the label holder")
+
+
+def unproved_parties(settings: DifferentialPrivacy, partition: Partition) -> dict[str, str]:
+    """Parties that would send what was prepared by constants of their private rows: no theorem covers it."""
+    if settings.public_scaling:
+        return {}
+    # The label holder sends nothing about its columns.
+    holder = settings.label_holder([party.name for party in partition.parties])
+    sending = [party for party in partition.parties if party.name != holder]
+    settings.refuse_told_labels({party.name: why_no_labels(party.steps) for party in sending})
+    found = {party.name: why_unproved(party.steps) for party in sending}
+    return {name: why for name, why in found.items() if why}
+
+
+def statement_of(solver: Run) -> PrivacyStatement:
+    """The statement of any solver, private or not."""
+    return solver.statement() or no_privacy(solver.problem.names)
+
+
+def write_statement(directory: Path, solver: Run, run_id: str) -> PrivacyStatement:
+    """Write ``privacy.json``; return the statement."""
+    statement = statement_of(solver)
+    document = {
+        "run": run_id,
+        **({"mechanism": solver.mechanism()} if solver.private else {}),
+        "one_line": statement.one_line(),
+        "statement": statement.to_json(),
+    }
+    write_json(directory / STATEMENT, document)
+    return statement
+
+
+def read_run_id(run: Path) -> str:
+    """The identifier under which a run charged its ledger; a new one for a run older than statements."""
+    path = run / STATEMENT
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return new_run_id()
+        try:
+            found = read_json(path)["run"]
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{shown(path)}: not a privacy record: {error}; train anew") from None
+    if not isinstance(found, str):
+        raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
+    return found
+
+
+def ledger_rows(run: Path) -> list[tuple[str, str]]:
+    """Rows for a statement's table: what all runs have spent, to this day, on the data of this one."""
+    with storage_errors(run, "read"):
+        found = recorded(run) if (run / "run.toml").exists() else None
+    if found is None or not isinstance(found.config.privacy, DifferentialPrivacy):
+        return []
+    if found.by_files:
+        own = "each party's own, which it charges: the party's STATE/privacy.json says what was spent"
+        return [("ledger", own)]
+    file = _ledger_of(found.config, run)
+    with storage_errors(file, "read"):
+        if not file.exists():
+            return [("ledger", f"{shown(file)} is not there: what else was spent on these data is not known")]
+    ledger, identifier = Ledger(file), read_run_id(run)
+    delta = found.config.privacy.delta if ledger.limit is None else ledger.limit.delta
+    rows = []
+    for charges in ledger.accounts():
+        if any(charge.run == identifier for charge in charges):
+            account = charges[-1].account
+            spent = ledger.spent(account)
+            pure = spent.gdp == spent.rho == 0.0
+            epsilon = math.fsum(spent.pure) if pure else spent.epsilon(delta)
+            text = f"epsilon {rounded_up(epsilon)}" + ("" if pure else f" at delta {delta!r}")
+            rows.append((f"ledger now: {account.party}, {account.role}", f"{text}, {spent.runs} run(s)"))
+    return rows or [("ledger", f"{shown(file)} holds no charge of this run: what was spent is not known")]
+
+
+# --- model and result ---------------------------------------------------------------------------------------
+
 
 def certificate_of(result: SolveResult) -> dict[str, Any]:
     """What proves a model, as its manifest keeps it."""
-    last = result.record
-    return {
-        "status": str(result.status),
-        "objective": last.objective,
-        "gap": last.to_json()["gap"],
-        "gap_absolute": last.to_json()["gap_absolute"],
-        **_within(last),
-        "stationarity": last.stationarity,
-        "rounds": last.round,
-    }
+    numbers = _numbers(result.record)
+    last = {"stationarity": result.record.stationarity, "rounds": result.record.round}
+    return {"status": str(result.status), **numbers, "objective": result.record.objective, **last}
 
 
-def _within(record: RoundRecord) -> dict[str, float]:
-    return {} if record.gap_within is None else {"gap_within": record.gap_within}
+def _numbers(record: RoundRecord) -> dict[str, Any]:
+    """Objective and gaps of a round."""
+    told = {key: record.to_json()[key] for key in ("objective", "gap", "gap_absolute")}
+    return told if record.gap_within is None else told | {"gap_within": record.gap_within}
 
 
 def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str) -> Model:
     """A result as a model to store."""
-    labels, statement = partition.labels, statement_of(solver)
+    labels, statement, problem = partition.labels, statement_of(solver), solver.problem
     weights, scales = solver.held_weights(result.weights)
-    own = solver.problem.own_lambda
-    if own is not None:
-        weights = own.original(weights)
+    if problem.own_lambda is not None:
+        weights = problem.own_lambda.original(weights)
+    parties = []
+    for p, w, scale in zip(partition.parties, weights, scales):
+        about = p.transform, solver.clips_rows, scale, p.encoder, statement.weights_line(p.name)
+        parties.append(PartyModel(p.name, w, list(p.feature_names), *about))
     return Model(
-        loss=solver.problem.loss.text,
+        loss=problem.loss.text,
         # Least squares on classes predicts a real number, no probability.
-        task=solver.problem.loss.task,
-        lam=solver.problem.recorded_lam,
+        task=problem.loss.task,
+        lam=problem.recorded_lam,
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
-        parties=[
-            PartyModel(
-                p.name,
-                w,
-                list(p.feature_names),
-                p.transform,
-                solver.clips_rows,
-                scale,
-                p.encoder,
-                statement.weights_line(p.name),
-            )
-            for p, w, scale in zip(partition.parties, weights, scales)
-        ],
+        parties=parties,
         certificate=certificate_of_model(certificate_of(result), statement),
-        penalty=solver.problem.describe_penalty(),
+        penalty=problem.describe_penalty(),
         privacy=statement,
         model_id=model_id_of(run_id, result.record.round),
     )
@@ -73,21 +207,26 @@ def result_document(
     solver: Run, result: SolveResult, statement: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """What ``result.json`` says of the solution."""
-    last, problem = result.record.to_json(), solver.problem
+    last, problem, traffic = result.record.to_json(), solver.problem, solver.traffic
     done, n = result.history[-1], solver.engine.all_rows(problem.n_samples)
-    traffic = solver.traffic
-    sent = [None] * problem.n_parties if traffic is None else traffic.bytes_by_party(n)
+    sent = None if traffic is None else traffic.bytes_by_party(n)
+    parties = []
+    for m, (name, update, _) in enumerate(solver.party_notes()):
+        own = problem.own_lambda
+        about = {"n_features": int(problem.blocks[m].shape[1]), "weight_norm": last["weight_norms"][m]}
+        about |= {} if own is None else {"lambda": own.values[m]}
+        moved = {} if sent is None else {"bytes": sent[m]}
+        parties.append({"name": name, **about, "file": f"{name}.h5", **moved, "x_update": update})
+    kept = {} if result.kept is None else {"kept_round": last["round"]}
+    if kept and "validation" in last:
+        kept["validation"] = last["validation"]
     return {
         "status": str(result.status),
         "message": result.message,
         "rounds": done.round,
         "seconds": done.seconds,
-        **({} if result.kept is None else {"kept_round": last["round"]}),
-        **({"validation": last["validation"]} if result.kept is not None and "validation" in last else {}),
-        "objective": last["objective"],
-        "gap": last["gap"],
-        "gap_absolute": last["gap_absolute"],
-        **_within(result.record),
+        **kept,
+        **_numbers(result.record),
         **({} if statement is None else {"certificate": statement}),
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
@@ -98,20 +237,7 @@ def result_document(
         **problem.describe_penalty(),
         "n_samples": n,
         **({} if traffic is None else {"exchanges": traffic.exchanges}),
-        "parties": [
-            {
-                "name": name,
-                "n_features": int(block.shape[1]),
-                "weight_norm": norm,
-                **({} if problem.own_lambda is None else {"lambda": problem.own_lambda.values[m]}),
-                "file": f"{name}.h5",
-                **({} if sent[m] is None else {"bytes": sent[m]}),
-                "x_update": update,
-            }
-            for m, ((name, update, _), block, norm) in enumerate(
-                zip(solver.party_notes(), problem.blocks, last["weight_norms"])
-            )
-        ],
+        "parties": parties,
         **_intercepts(result.intercept),
         "test": last["test"],
     }

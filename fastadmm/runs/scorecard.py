@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins
+from fastadmm.privacy.accounts import label_account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import randomise_labels, soft_targets
+from fastadmm.privacy.releases import Payment
+from fastadmm.runs.result import new_run_id
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
@@ -36,18 +42,18 @@ class Binning:
     least: float | None = 0.0  # columns with less cross-fitted information value are left out; None: none
 
     def __post_init__(self) -> None:
-        rules = self.rules
-        if not 2 <= rules.most <= 1000:
-            raise ConfigError(f"max_bins {rules.most}: choose from 2 to 1000")
-        if not 0.0 < rules.share <= 0.5:
-            raise ConfigError(f"min_share {rules.share:g}: a share above 0 and up to 0.5 is needed")
-        if not 0.0 <= rules.least < np.inf:
-            raise ConfigError(f"min_events {rules.least:g}: is not 0 or more")
-        if self.least is not None and not self.least >= 0.0:
-            raise ConfigError(f"min_iv {self.least:g}: is not 0 or more")
+        rules, least = self.rules, self.least
+        wrong = {
+            f"max_bins {rules.most}: choose from 2 to 1000": not 2 <= rules.most <= 1000,
+            f"min_share {rules.share:g}: a share above 0 and up to 0.5 is needed": not 0 < rules.share <= 0.5,
+            f"min_events {rules.least:g}: is not 0 or more": not 0.0 <= rules.least < np.inf,
+            f"min_iv {least or 0.0:g}: is not 0 or more": least is not None and not least >= 0.0,
+        }
         for way in (rules.monotone, *self.monotone.values()):
-            if way not in MONOTONE:
-                raise ConfigError(f"--monotone {way!r}: choose one of {', '.join(MONOTONE)}")
+            wrong[f"--monotone {way!r}: choose one of {', '.join(MONOTONE)}"] = way not in MONOTONE
+        for said, there in wrong.items():
+            if there:
+                raise ConfigError(said)
 
     def check_names(self, names: Collection[str]) -> None:
         """Refuse what is asked of columns that there are not."""
@@ -57,15 +63,14 @@ class Binning:
 
     def of_column(self, levels: tuple[str, ...] | None, *names: str) -> Rules:
         """What holds for a column that goes by these names, with these categories."""
-        known = [name for name in names if name in self.monotone]
-        given = [name for name in names if name in self.own]
-        rules = replace(self.rules, monotone=self.monotone[known[0]] if known else self.rules.monotone)
-        if not given:
-            return rules
-        text = self.own[given[0]]
-        if levels is None:
-            return replace(rules, edges=_edges(given[0], text))
-        return replace(rules, groups=_groups(given[0], text, levels))
+        ways = (self.monotone[name] for name in names if name in self.monotone)
+        rules = replace(self.rules, monotone=next(ways, self.rules.monotone))
+        for name in names:
+            if name in self.own and levels is None:
+                return replace(rules, edges=_edges(name, self.own[name]))
+            if name in self.own and levels is not None:
+                return replace(rules, groups=_groups(name, self.own[name], levels))
+        return rules
 
 
 def _edges(name: str, text: str) -> tuple[float, ...]:
@@ -115,8 +120,7 @@ def bin_data(
     whole = open_partition(path, require_labels=False) if is_directory(path) else None
     parties = [open_party(path)] if whole is None else whole.parties
     found = two_classes(labels, None if whole is None else whole.labels, path)
-    names = {column.name for party in parties for column in table_columns(party)}
-    binning.check_names(names)
+    binning.check_names({column.name for party in parties for column in table_columns(party)})
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     made = []
@@ -131,15 +135,13 @@ def bin_data(
         with create_partition(out, task="classification", source=whole.source, force=force) as partition:
             for party, (encoder, X) in zip(parties, made, strict=True):
                 partition.party(party.name, **_layout(encoder)).append(X, party.ids())
-            if whole.labels is not None:
-                true = whole.labels
-                partition.labels(classes=true.classes, reading=true.reading).append(
-                    true.y, sample_weight=true.sample_weight, offset=true.offset, ids=true.ids()
-                )
-    left = [f"{row['party']}: {row['column']}" for row in rows if not row["used"]]
+            if (true := whole.labels) is not None:
+                about = {"sample_weight": true.sample_weight, "offset": true.offset, "ids": true.ids()}
+                partition.labels(classes=true.classes, reading=true.reading).append(true.y, **about)
+    left = ", ".join(f"{row['party']}: {row['column']}" for row in rows if not row["used"])
     if left:
         low = f"below {binning.least:g} or " if binning.least else ""
-        notes.append(f"left out, one bin, or cross-fitted IV {low}no more than luck: {', '.join(left)}")
+        notes.append(f"left out, one bin, or cross-fitted IV {low}no more than luck: {left}")
     other, event = map(repr, found.classes or ())
     notes.append(f"WOE = ln(share of {other} / share of {event}): low where {event} is frequent")
     if found.label_epsilon is not None:
@@ -154,31 +156,22 @@ def release_labels(
 
     Guarantee: ``docs/fusion.md#f6-labels``.
     """
-    from fastadmm.engine.engine import Engine
-    from fastadmm.privacy.accounts import label_account
-    from fastadmm.privacy.ledger import Charge, Ledger
-    from fastadmm.privacy.noise import NoiseSource
-    from fastadmm.privacy.releases import Payment
-    from fastadmm.runs.private import new_run_id
-
     if not 0.0 < epsilon <= 50.0:
         raise ConfigError(f"--label-epsilon {epsilon:g}: is not above 0 and up to 50")
     labels = two_classes(path, None, path)
     if labels.label_epsilon is not None:
         raise InputError(f"{shown(path)}: labels are randomised already")
     if labels.sample_weight is not None or labels.offset is not None:
-        raise InputError(
-            f"{shown(path)}: has sample weights or offsets, which randomised response does not hide"
-        )
+        said = "has sample weights or offsets, which randomised response does not hide"
+        raise InputError(f"{shown(path)}: {said}")
     account = label_account(labels.ids(), "the label holder")
     charge = Charge.to(account, new_run_id(), "randomised labels for bins", pure=epsilon)
     payment = Payment(Ledger(ledger), [charge], most, 0.0)
     payment.check()
     with Engine(1) as engine:
         noisy = randomise_labels(labels.y, epsilon, NoiseSource(), 0, engine)
-    with LabelWriter(
-        out, task="classification", classes=labels.classes, force=force, label_epsilon=epsilon
-    ) as writer:
+    about: Any = {"task": "classification", "classes": labels.classes, "label_epsilon": epsilon}
+    with LabelWriter(out, force=force, **about) as writer:
         writer.append(noisy, ids=labels.ids())
         payment.charge("")  # the file gets its name afterwards
     return labels.n_samples
@@ -213,24 +206,22 @@ def _layout(encoder: Encoder) -> dict[str, Any]:
 def _bin_party(
     party: PartyData, labels: LabelData, binning: Binning, rows: list[dict[str, Any]], notes: list[str]
 ) -> tuple[Encoder, Array]:
+    encoder = party.encoder or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
+    wrong = ""
     if party.transform.normalize != "none":
-        raise InputError(f"{shown(party.path)}: rows are divided by their norms: convert without normalize")
-    known = party.encoder
-    if known is not None and any(column.bins is not None for column in known.columns):
-        raise InputError(f"{shown(party.path)}: its columns are binned already: give the data before")
-    if known is not None and any(column.low != column.high for column in known.columns):
-        raise InputError(
-            f"{shown(party.path)}: has a public description of its columns, which bins do not keep"
-        )
-    encoder = known or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
-    columns, said = raw_columns(party, encoder), said_of_labels(labels)
-    found = bin_columns(party.name, encoder, columns, said, binning, rows, notes)
-    if not found[0].columns:
-        raise InputError(
-            f"{shown(party.path)}: no column of {party.name} says anything about the labels beyond luck: "
-            "leave the party out ('fastadmm columns --labels' prints why), or bring more rows"
-        )
-    return found
+        wrong = "rows are divided by their norms: convert without normalize"
+    elif any(column.bins is not None for column in encoder.columns):
+        wrong = "its columns are binned already: give the data before"
+    elif any(column.low != column.high for column in encoder.columns):
+        wrong = "has a public description of its columns, which bins do not keep"
+    if not wrong:
+        columns, said = raw_columns(party, encoder), said_of_labels(labels)
+        found = bin_columns(party.name, encoder, columns, said, binning, rows, notes)
+        if found[0].columns:
+            return found
+        wrong = f"no column of {party.name} says anything about the labels beyond luck: leave the party out "
+        wrong += "('fastadmm columns --labels' prints why), or bring more rows"
+    raise InputError(f"{shown(party.path)}: {wrong}")
 
 
 def bin_columns(
@@ -251,11 +242,9 @@ def bin_columns(
         rules = binning.of_column(column.levels, name, column.name)
         found = fit_bins(cells, *said, rules)
         bins = _bins(found, cells)
-        used = binning.least is None or (
-            found.worth(binning.least)
-            and not found.small
-            and len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
-        )
+        parts = len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
+        worth = binning.least is None or found.worth(binning.least)
+        used = worth and (binning.least is None or (parts and not found.small))
         told = {"iv": found.iv, "iv_cross": found.iv_cross, "luck": found.luck, "used": used}
         rows.append({"party": party, "column": name, "bins": bins.count, **told})
         if rules.given and min(bins.events[:-1] + bins.others[:-1]) < rules.least:
@@ -284,30 +273,16 @@ def raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[ColumnEnco
                 next(held)
             continue
         column, values = next(held)
-        if column.levels is None:
-            values = unscaled(column, values)
-            absent = np.zeros(len(values), dtype=bool)
-        else:
-            values = values.astype(np.intp)
-            absent = values == len(column.levels)
-        if encoding.indicator:
-            absent = unscaled(*next(held)) > 0.5
-        if column.levels is None:
-            yield encoding, column.name, Cells.of_numbers(values, absent)
-        else:
-            n = len(column.levels)
-            yield encoding, column.name, Cells(np.where(absent, n, values), n)
+        n = -1 if column.levels is None else len(column.levels)
+        values = unscaled(column, values) if n < 0 else values.astype(np.intp)
+        absent = unscaled(*next(held)) > 0.5 if encoding.indicator else (values == n) & (n >= 0)
+        cells = Cells.of_numbers(values, absent) if n < 0 else Cells(np.where(absent, n, values), n)
+        yield encoding, column.name, cells
 
 
 def _bins(found: Fitted, cells: Cells) -> Bins:
     numbers = cells.numbers
     ends = (0.0, 0.0) if numbers is None or not len(numbers) else (float(numbers[0]), float(numbers[-1]))
-    return Bins(
-        edges=tuple(found.edges.tolist()),
-        groups=tuple(found.groups.tolist()) if numbers is None else (),
-        woe=tuple(found.woe.tolist()),
-        events=tuple(found.events.tolist()),
-        others=tuple(found.others.tolist()),
-        low=ends[0],
-        high=ends[1],
-    )
+    lists = {key: tuple(getattr(found, key).tolist()) for key in ("edges", "woe", "events", "others")}
+    groups = tuple(found.groups.tolist()) if numbers is None else ()
+    return Bins(groups=groups, **lists, low=ends[0], high=ends[1])

@@ -1,20 +1,44 @@
-"""What a scoring service answers: contributions of one party, their sum, or predictions; without any HTTP."""
+"""A scoring service: what it answers, who may ask and how much over HTTP, and the server.
+
+It answers with contributions of one party, their sum, or predictions. A page in somebody's browser can
+reach a service on the same machine, under any name that its owner points there, and can send it texts of a
+few types unasked. So a service answers to its own names alone, and takes JSON alone, which a page of another
+origin may not send.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import errno
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.files.reading import is_directory
-from fastadmm.runs.combine import Contribution, checked_contributions, weights_of_party
+from fastadmm.files.reading import is_directory, json_of
 from fastadmm.runs.export import open_covered
-from fastadmm.runs.predict import columns_of, first_not_finite, make_predictions
+from fastadmm.runs.predict import (
+    Contribution,
+    checked_contributions,
+    columns_of,
+    first_not_finite,
+    make_predictions,
+    weights_of_party,
+)
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
+from fastadmm.version import __version__
 
 Array = np.ndarray
 
@@ -37,28 +61,21 @@ class Service:
 
     def describe(self) -> dict[str, Any]:
         """What it serves: parties, columns, the model's id, most rows; with the sum also loss and classes."""
-        names = [p.name for p in self.parties] or (self.shared.names if self.shared else [])
-        document = {
+        shared = self.shared
+        return {
             "status": "ok",
             "model_id": self.model_id,
-            "parties": names,
+            "parties": [p.name for p in self.parties] or (shared.names if shared else []),
             "columns": self.columns,
             "max_rows": self.max_rows,
+            **({} if shared is None else {"loss": shared.loss, "classes": shared.classes}),
         }
-        if self.shared is not None:
-            document |= {"loss": self.shared.loss, "classes": self.shared.classes}
-        return document
 
     def contribution(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """One party's contributions to the scores of rows, which another service adds up."""
         (values,), notes, ids = self._contributions(document)
-        return {
-            "party": self.parties[0].name,
-            "model_id": self.model_id,
-            "ids": ids,
-            "contribution": values.tolist(),
-            "notes": notes,
-        }
+        about = {"party": self.parties[0].name, "model_id": self.model_id, "ids": ids}
+        return about | {"contribution": values.tolist(), "notes": notes}
 
     def predict(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Predictions of rows that have the columns of all parties."""
@@ -72,10 +89,7 @@ class Service:
         if not isinstance(entries, list) or not entries:
             raise InputError("request: 'contributions': the list of all parties' contributions is needed")
         given = [self._given(entry) for entry in entries]
-        by_name = checked_contributions(self.shared, given)
-        if absent := [name for name in self.shared.names if name not in by_name]:
-            raise InputError(f"request: no contribution of {', '.join(absent)}")
-        return self._predictions([by_name[name].values for name in self.shared.names], given[0].ids.tolist())
+        return self._predictions(checked_contributions(self.shared, given, "request"), given[0].ids.tolist())
 
     def _given(self, entry: Any) -> Contribution:
         if not isinstance(entry, dict):
@@ -94,11 +108,15 @@ class Service:
         return Contribution(name, str(entry.get("model_id")), values, ids, place=place)
 
     def _contributions(self, document: Mapping[str, Any]) -> tuple[list[Array], list[str], list[Any]]:
-        rows = _rows(document)
+        _known(document, {"row", "rows", "ids"})
+        if ("row" in document) == ("rows" in document):
+            raise InputError("request: give either 'rows', a list, or 'row', one of them")
+        rows = [document["row"]] if "row" in document else document["rows"]
+        if not isinstance(rows, list) or not rows:
+            raise InputError("request: 'rows': a list with one row at least is needed")
         if len(rows) > self.max_rows:
-            raise InputError(
-                f"request: {len(rows)} rows, but at most {self.max_rows} fit: send them in parts"
-            )
+            said = f"{len(rows)} rows, but at most {self.max_rows} fit: send them in parts"
+            raise InputError(f"request: {said}")
         found = self._features(self.parties, rows)
         values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
         for own in values:
@@ -136,40 +154,225 @@ def _ids(document: Mapping[str, Any], n_rows: int, place: str) -> list[Any]:
     for k, value in enumerate(ids, start=1):
         good = -(2**63) <= value < 2**63 if type(value) is int else isinstance(value, str)
         if not good or len(str(value)) > _LONGEST_ID:
-            raise InputError(
-                f"{place}: 'ids': id {k} is no 64-bit number and no text of at most {_LONGEST_ID} characters"
-            )
+            kinds = f"no 64-bit number and no text of at most {_LONGEST_ID} characters"
+            raise InputError(f"{place}: 'ids': id {k} is {kinds}")
     return ids
-
-
-def _rows(document: Mapping[str, Any]) -> list[Any]:
-    _known(document, {"row", "rows", "ids"})
-    if ("row" in document) == ("rows" in document):
-        raise InputError("request: give either 'rows', a list, or 'row', one of them")
-    rows = [document["row"]] if "row" in document else document["rows"]
-    if not isinstance(rows, list) or not rows:
-        raise InputError("request: 'rows': a list with one row at least is needed")
-    return rows
 
 
 def open_service(
     path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
 ) -> Service:
     """Load what is served."""
-    whole = is_directory(path)
+    whole, agreed = is_directory(path), allow_infinite_epsilon
     if combine:
         if party is not None or not whole:
             raise ConfigError("--combine: needs a model directory, and no party")
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not whole:
-        weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=allow_infinite_epsilon)
+        weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=agreed)
         return Service([weights], None, model_id, max_rows)
-    model = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=allow_infinite_epsilon)
-    service = Service(model.parties, model.shared, model.model_id, max_rows)
+    found = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=agreed)
+    service = Service(found.parties, found.shared, str(found.model_id), max_rows)
     if twice := sorted({name for name in service.columns if service.columns.count(name) > 1}):
-        raise ConfigError(
-            f"{shown(path)}: several parties have a column {twice[0]!r}: serve each with --party, and sums "
-            "with --combine"
-        )
+        said = f"several parties have a column {twice[0]!r}: serve each with --party, and sums with --combine"
+        raise ConfigError(f"{shown(path)}: {said}")
     return service
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------
+
+
+#: Names of this machine for itself.
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+#: Connections at once, and seconds for the body of a request.
+_CONNECTIONS, _SECONDS = 512, 30.0
+
+#: Seconds for requests that are being answered when the service is ended.
+_END_SECONDS = 2
+
+#: Bytes of a request beside its rows, and of each cell beside its name.
+_REST_BYTES, _CELL_BYTES = 1 << 16, 64
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
+    """The application, for any ASGI server."""
+    app = FastAPI(
+        title="fastadmm", version=__version__, description="Scores rows with a joint model.",
+        docs_url=None, redoc_url=None,
+    )  # fmt: skip
+    most_bytes, most_values = _limits(service)
+    body_of = _bodies(most_bytes)
+    app.add_middleware(_OwnNames, hosts=hosts)
+
+    @app.get("/health", summary="Whether it answers, and with which model")
+    async def health() -> dict[str, Any]:
+        return service.describe()
+
+    def route(path: str, summary: str, work: Callable[[Any], dict[str, Any]]) -> None:
+        async def answer(request: Any) -> Any:
+            try:
+                async with body_of(request) as body:
+                    found = await run_in_threadpool(lambda: work(_document(body, most_values)))
+            except FastadmmError as error:
+                return JSONResponse({"error": " ".join(str(error).split())}, 422)
+            except _Refused as refused:  # the rest of the request is not read
+                return JSONResponse({"error": str(refused)}, refused.status, {"connection": "close"})
+            except asyncio.CancelledError:  # the server ends
+                return JSONResponse({"error": "request: the service ends"}, 503)
+            return JSONResponse(found)
+
+        answer.__annotations__["request"] = Request
+        app.post(path, summary=summary, response_model=None)(answer)
+
+    if service.parties and service.shared is None:
+        route("/contribution", "What the party adds to the scores of rows", service.contribution)
+    elif service.parties:
+        route("/predict", "Predictions of rows", service.predict)
+    if service.shared is not None:
+        route("/combine", "Predictions from all parties' contributions", service.combine)
+    return app
+
+
+def _host_of(text: str) -> str:
+    """A name without its port, as browsers spell it: ``[::1]:80`` is ``[::1]``."""
+    text = text.strip().lower()
+    if text.count(":") > 1 and not text.startswith("["):
+        return f"[{text}]"
+    name, colon, port = text.rpartition(":")
+    return name.rstrip(".") if colon and port.isdigit() else text.rstrip(".")
+
+
+class _OwnNames:
+    """An ASGI application before another one, which gets requests to its own names only."""
+
+    def __init__(self, app: Any, hosts: Sequence[str]) -> None:
+        self.app, self.hosts = app, {_host_of(name) for name in hosts}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or refuse it."""
+        host = Request(scope).headers.get("host") if scope["type"] == "http" else None
+        if host is None or _host_of(host) in self.hosts:
+            await self.app(scope, receive, send)
+            return
+        said = f"request: not a name of this service: {host[:80]!a}; start it with --allow-host NAME"
+        await JSONResponse({"error": said}, 421)(scope, receive, send)
+
+
+def _bodies(most: int) -> Callable[[Request], AbstractAsyncContextManager[bytes]]:
+    """Bodies of JSON, each of them and all together within limits of bytes, each within one of time."""
+    most_together, held = max(4 * most, 1 << 24), 0
+
+    @asynccontextmanager
+    async def body_of(request: Request) -> AsyncIterator[bytes]:
+        """The body of a request, which counts until it is answered."""
+        nonlocal held
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise _Refused(415, "request: send JSON, with the header Content-Type: application/json")
+        body, more = bytearray(), True
+        try:
+            async with asyncio.timeout(_SECONDS):
+                while more:
+                    message = await request.receive()
+                    if message["type"] != "http.request":
+                        raise _Refused(400, "request: not whole")  # the client has left
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    held += len(part)
+                    body += part
+                    if len(body) > most:
+                        raise _Refused(413, f"request: more than {most} bytes: send fewer rows")
+                    if held > most_together:
+                        raise _Refused(503, "request: too many at once: try again later")
+            yield bytes(body)
+        except TimeoutError:
+            raise _Refused(408, f"request: not whole after {_SECONDS:.0f} s") from None
+        finally:
+            held -= len(body)
+
+    return body_of
+
+
+def _limits(service: Service) -> tuple[int, int]:
+    """Bytes of a request, and values in it."""
+    names = service.columns
+    values = len(names)
+    if service.shared is not None:
+        values += len(service.shared.names) * max(1, np.size(service.shared.intercept))
+    row = sum(len(json.dumps(name)) + _CELL_BYTES for name in names) + _CELL_BYTES * (values + 2)
+    return _REST_BYTES + service.max_rows * row, 1024 + 4 * service.max_rows * (values + 2)
+
+
+def _document(body: bytes, most_values: int) -> Mapping[str, Any]:
+    """The content of a request; one of very many small values would take far more memory than its bytes."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > most_values:
+        raise InputError("request: too many values: send fewer rows")
+    try:
+        return json_of(body, foreign=True)
+    except ValueError as error:
+        raise InputError(f"request: is no JSON: {error}") from None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that the server takes."""
+    sock = None
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(2048)
+        return sock
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        said = {
+            errno.EADDRINUSE: f"--port {port}: is in use: choose another one, or 0 for any",
+            errno.EACCES: f"--port {port}: not allowed: choose one above 1023",
+        }
+        raise ConfigError(
+            said.get(error.errno or 0, f"--host {host}: is no address of this machine")
+        ) from None
+
+
+class _Server(uvicorn.Server):
+    """A server that SIGTERM ends without an error; an interrupt is raised once it has ended."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listen to signals; uvicorn itself would raise each of them again."""
+        caught: list[int] = []
+
+        def end(number: int, frame: FrameType | None) -> None:
+            caught.append(number)
+            self.should_exit = True
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._ready()
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if signal.SIGINT in caught:
+            raise KeyboardInterrupt
+
+
+def run_server(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer requests until the process is told to end: by SIGTERM in peace."""
+    # No access log: it would say who asks, and rows are nobody's business.
+    quiet: Any = {"log_level": "error", "access_log": False, "lifespan": "off", "server_header": False}
+    limits: Any = {"limit_concurrency": _CONNECTIONS, "timeout_graceful_shutdown": _END_SECONDS}
+    config = uvicorn.Config(app, http="h11", ws="none", **quiet, **limits)
+    _Server(config, ready).run(sockets=[sock])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +18,10 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.load import CheckedRun, LoadedRun, load_run, memory_limit, n_outputs_of, open_run
+from fastadmm.runs.plan import check_limit, make_plan
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
@@ -31,7 +29,6 @@ from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import least_of
 from fastadmm.store.partition import Partition
-from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
@@ -64,22 +61,16 @@ class _SharedRun(LoadedRun):
         return made
 
 
-@contextmanager
-def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+def led(comm: Comm | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
     if comm is None:
-        yield lambda result: result
-        return
+        return work()
     comm.apart = False
     status, problem = Status.INTERRUPTED.value, None
-
-    def ended(result: dict[str, Any]) -> dict[str, Any]:
-        nonlocal status
+    try:
+        result = work()
         status = str(result["status"])
         return result
-
-    try:
-        yield ended
     except FastadmmError as error:
         problem = type(error), str(error)
         raise
@@ -89,7 +80,7 @@ def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, 
 
 
 def load_shared(config: RunConfig, comm: Comm, display: Display) -> LoadedRun:
-    """The data of a run, on every worker its rows; called by rank 0, inside :func:`leading`."""
+    """The data of a run, on every worker its rows; called by rank 0, inside :func:`led`."""
     comm.first(("load", (config,)))
     comm.apart = True
     found = _load(config, comm, display)
@@ -101,15 +92,14 @@ def follow_run(comm: Comm) -> str:
     """What every rank but 0 does in a run: its settings are rank 0's."""
     status, error = follow(comm, _Follower(comm))
     if error is not None:
-        kind, text = error
-        raise kind(text)
+        raise error[0](error[1])
     return str(status)
 
 
 def exit_code_of(status: str) -> ExitCode:
     """The exit code that a run's status asks for."""
     done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
-    codes = dict.fromkeys(done, ExitCode.OK)
+    codes: dict[str, ExitCode] = dict.fromkeys(done, ExitCode.OK)
     codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
     codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
     return codes.get(Status(status), ExitCode.NOT_CONVERGED)
@@ -141,13 +131,16 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     engine = comm.agreed(lambda: RowEngine(comm, n, 1))
     engine.n_threads = own_threads(comm, config.threads)
     parts = comm.agreed(lambda: [party.of_rows(*engine.rows) for party in partition.parties])
-    display.note(
-        f"{n} samples, {len(parts)} parties "
-        f"({', '.join(f'{p.name}: {p.n_features}' for p in parts)} features), {comm.size} worker(s)"
-    )
+    columns = ", ".join(f"{p.name}: {p.n_features}" for p in parts)
+    display.note(f"{n} samples, {len(parts)} parties ({columns} features), {comm.size} worker(s)")
     known = replace(given, loss=loss.name) if config.loss == "auto" else given
-    n_outputs = n_outputs_of(loss, partition.labels)
-    plan = _planned(known, parts, test.parties if test else [], n_outputs, engine, display)
+    limit, free = memory_limit(config, workers_here(comm))
+    about: Any = {"limit": limit, "n_threads": engine.n_threads}
+    n_outputs, tests = n_outputs_of(loss, partition.labels), test.parties if test else []
+    plan = make_plan(parts, tests, parts[0].n_samples, known, n_outputs, **about)
+    comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
+    for line in plan.lines(whole=False):
+        display.note(f"each worker: {line}")
     checked = CheckedRun(partition, test, loss, plan)
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
     whole = comm.agreed(lambda: _whole(given, checked, elsewhere))
@@ -160,9 +153,10 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
         for part, there, factor in zip(parts, plan.parties, factors, strict=True)
     ]
     problem = replace(rows_of_problem(whole.problem, *engine.rows), blocks=blocks)
-    least = least_of(whole.problem, Engine(1))
-    found = {**vars(whole), "partition": _slim(partition), "problem": problem}
-    return _SharedRun(**found, engine=engine, least=least)
+    labels = partition.labels  # of their numbers every worker has its share
+    labels = labels and replace(labels, y=np.empty(0), sample_weight=None, offset=None)
+    found = {**vars(whole), "partition": replace(partition, labels=labels), "problem": problem}
+    return _SharedRun(**found, engine=engine, least=least_of(whole.problem, Engine(1)))
 
 
 #: Schemes that have been found to give the same bits on any number of workers.
@@ -173,11 +167,14 @@ _NOT_YET = {"validation": "early stopping", "path": "a path"}
 
 
 def _refuse_settings(config: RunConfig) -> None:
-    for key, what in _NOT_YET.items():
-        if getattr(config, key):
-            raise ConfigError(f"key {key!r}: {what} cannot be shared by rows yet; train in one process")
-    if config.privacy.mode != "none":
-        raise ConfigError("privacy: a private run cannot be shared by rows yet; train in one process")
+    refused = {f"key {key!r}: {what}": getattr(config, key) for key, what in _NOT_YET.items()}
+    _refuse(refused | {"privacy: a private run": config.privacy.mode != "none"})
+
+
+def _refuse(refused: dict[str, Any]) -> None:
+    for what, there in refused.items():
+        if there:
+            raise ConfigError(f"{what} cannot be shared by rows yet; train in one process")
 
 
 def _compare(partition: Partition, comm: Comm) -> None:
@@ -188,54 +185,27 @@ def _compare(partition: Partition, comm: Comm) -> None:
     for rank, other in enumerate(others, start=1):
         for name, found in other.items():
             if first.get(name) != found:
-                raise InputError(
-                    f"rank {rank}: {name} is not what rank 0 has; start all workers alike, on the same files"
-                )
-
-
-def _planned(
-    config: RunConfig,
-    parts: list[PartyData],
-    tests: Sequence[PartyData],
-    n_outputs: int,
-    engine: RowEngine,
-    display: Display,
-) -> Plan:
-    """The plan of this worker's rows, and of the test rows on rank 0."""
-    comm = engine.comm
-    limit, free = memory_limit(config, workers_here(comm))
-
-    n = parts[0].n_samples
-    plan = make_plan(parts, tests, n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
-    comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
-    for line in plan.lines() if plan.limited else [plan.sentence()]:
-        display.note(f"each worker: {line}")
-    return plan
+                said = "is not what rank 0 has; start all workers alike, on the same files"
+                raise InputError(f"rank {rank}: {name} {said}")
 
 
 def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
     """Refuse what cannot be shared by rows yet."""
     scheme = choose_scheme(options, problem.traits, apart=True)[0].name
-    refused = {
-        "secrecy": options.secrecy != "none",
-        "a problem that is not convex": not problem.convex,
-        f"scheme {scheme!r}": scheme not in _SCHEMES,
-    }
-    for what, there in refused.items():
-        if there:
-            raise ConfigError(f"cluster: {what} cannot be shared by rows yet; train in one process")
+    _refuse(
+        {
+            "cluster: secrecy": options.secrecy != "none",
+            "cluster: a problem that is not convex": not problem.convex,
+            f"cluster: scheme {scheme!r}": scheme not in _SCHEMES,
+        }
+    )
 
 
 def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
     """Some rows of a problem, without their blocks; sums of weights stay those of all rows."""
-    offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop]
-    return replace(
-        problem,
-        blocks=[],
-        y=problem.y[start:stop].copy(),
-        weight=problem.weight[start:stop].copy(),
-        offset=offset.ravel().copy(),
-    )
+    offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop].ravel().copy()
+    y, weight = problem.y[start:stop].copy(), problem.weight[start:stop].copy()
+    return replace(problem, blocks=[], y=y, weight=weight, offset=offset)
 
 
 def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock]) -> LoadedRun:
@@ -243,11 +213,3 @@ def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock
     loaded = load_run(config, checked, blocks)
     refuse_unshared(loaded.problem, solver_options(config))
     return loaded
-
-
-def _slim(partition: Partition) -> Partition:
-    """Without its numbers, which every worker has its share of."""
-    labels = partition.labels
-    if labels is not None:
-        labels = replace(labels, y=np.empty(0), sample_weight=None, offset=None)
-    return replace(partition, labels=labels)

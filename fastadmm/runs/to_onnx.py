@@ -47,9 +47,8 @@ def write_onnx(out: Path, model: Model, *, force: bool = False) -> None:
     try:
         import onnx
     except ImportError:
-        raise ConfigError(
-            "export: onnx is missing: pip install 'fastadmm[export]', or choose .json"
-        ) from None
+        said = "onnx is missing: pip install 'fastadmm[export]', or choose .json"
+        raise ConfigError(f"export: {said}") from None
     except Exception as error:  # protobuf refuses a runtime older than the one onnx was made with
         raise ConfigError(f"export: onnx cannot be used: {error}; or choose .json") from None
     content = _Graph(onnx, model).finished().SerializeToString()
@@ -116,24 +115,20 @@ class _Graph:
     def _column(self, party: str, name: str, column: ColumnEncoding, missing: str) -> str:
         """Features of one column, and its input."""
         check_readable(column, party)
-        text = is_text(column)
-        kind = "STRING" if text else "DOUBLE"
-        reading = CellReading.parse(column.reading)
-        words = (
-            "category" if column.levels is not None else reading.words() if reading.kind != "number" else ""
-        )
-        told = f"{party}, {column.name}: {words or 'number'}; missing: {'empty text' if text else 'NaN'}"
+        text, kinds, reading = is_text(column), self._onnx.TensorProto, CellReading.parse(column.reading)
+        words = "number" if reading.kind == "number" else reading.words()
+        words = "category" if column.levels is not None else words
+        told = f"{party}, {column.name}: {words}; missing: {'empty text' if text else 'NaN'}"
         info = self._onnx.helper.make_tensor_value_info
-        kind = getattr(self._onnx.TensorProto, kind)
-        self._inputs.append(info(name, kind, ["N", 1], doc_string=told))
+        self._inputs.append(info(name, kinds.STRING if text else kinds.DOUBLE, ["N", 1], doc_string=told))
         if column.levels is not None:
             return self._category(name, column, missing)
-        if not text:
-            return self._number(name, column, missing)
-        dates = dates_of(column)
-        place = self._codes(name, {date: i for i, date in enumerate(dates)}, len(dates))
-        # What is no date becomes infinite, and so no score.
-        return self._number(self._add("Gather", [*dates.values(), math.inf], place), column, missing)
+        if text:
+            dates = dates_of(column)
+            place = self._codes(name, {date: i for i, date in enumerate(dates)}, len(dates))
+            # What is no date becomes infinite, and so no score.
+            name = self._add("Gather", [*dates.values(), math.inf], place)
+        return self._number(name, column, missing)
 
     def _codes(self, name: str, codes: dict[str, int], otherwise: int) -> str:
         return self._add(
@@ -189,24 +184,20 @@ class _Graph:
     def _transformed(self, party: PartyModel, X: str) -> str:
         """Centre, scale, norm and clip, in the order of training."""
         transform = party.transform
-        if transform.center is not None:
-            X = self._add("Sub", X, transform.center)
-        if transform.scale is not None:
-            X = self._add("Div", X, transform.scale)
+        for kind, values in (("Sub", transform.center), ("Div", transform.scale)):
+            X = X if values is None else self._add(kind, X, values)
         if transform.normalize == "l2":
-            X = self._add("Div", X, self._norms(X, zero=True))
+            X = self._add("Div", X, self._or_one(self._norms(X)))
         if party.clipped:
-            X = self._add("Div", X, self._add("Max", self._norms(X, zero=False), 1.0))
+            X = self._add("Div", X, self._add("Max", self._norms(X), 1.0))
         return X
 
-    def _norms(self, X: str, zero: bool) -> str:
-        """Norms of the rows; with ``zero``, 1 in place of 0, and squares that neither overflow nor vanish."""
-        largest = self._add("ReduceMax", self._add("Abs", X), np.array([1]), keepdims=1)
-        safe = self._or_one(largest)
+    def _norms(self, X: str) -> str:
+        """Norms of the rows, by squares that neither overflow nor vanish."""
+        safe = self._or_one(self._add("ReduceMax", self._add("Abs", X), np.array([1]), keepdims=1))
         part = self._add("Div", X, safe)
         squares = self._add("ReduceSum", self._add("Mul", part, part), np.array([1]), keepdims=1)
-        norms = self._add("Mul", self._add("Sqrt", squares), safe)
-        return self._or_one(norms) if zero else norms
+        return self._add("Mul", self._add("Sqrt", squares), safe)
 
     def _or_one(self, x: str) -> str:
         return self._add("Where", self._add("Greater", x, 0.0), x, 1.0)
@@ -215,26 +206,26 @@ class _Graph:
         """What ``predict`` writes, under the same names."""
         kinds, model, loss = self._onnx.TensorProto, self._model, parse_loss(self._model.loss)
         wide, classes = np.ndim(model.intercept) > 0, model.classes
+        known = list(classes or ()) if model.task == "classification" else []
         scores = z if wide else self._add("Squeeze", z, np.array([1]))
-        found = [("score", self._add("Identity", scores, output="score"), kinds.DOUBLE)]
-        of_classes = model.task == "classification" and classes is not None
-        if not of_classes or loss.probabilistic:
-            means, name = _MEANS[type(loss).predict_mean], "probability" if of_classes else "prediction"
+        found = {"score": (self._add("Identity", scores, output="score"), kinds.DOUBLE)}
+        if not known or loss.probabilistic:
+            means, name = _MEANS[type(loss).predict_mean], "probability" if known else "prediction"
             more = {"axis": 1} if means == "Softmax" else {}
-            found.append((name, self._add(means, scores, output=name, **more), kinds.DOUBLE))
-        if of_classes:
-            assert classes is not None
+            found[name] = self._add(means, scores, output=name, **more), kinds.DOUBLE
+        if known:
+            total = scores
             if wide:
                 place = self._add("ArgMax", scores, axis=1, keepdims=0)
                 total = self._add("ReduceSum", scores, np.array([1]), keepdims=0)
             else:
-                place, total = self._cast(self._add("Greater", scores, 0.0), "INT64"), scores
-            place = self._add("Where", self._add("IsNaN", total), len(classes), place)
-            names = np.array([*classes, ""], dtype=object)
-            found.append(("label", self._add("Gather", names, place, output="label"), kinds.STRING))
+                place = self._cast(self._add("Greater", scores, 0.0), "INT64")
+            place = self._add("Where", self._add("IsNaN", total), len(known), place)
+            names = np.array([*known, ""], dtype=object)
+            found["label"] = self._add("Gather", names, place, output="label"), kinds.STRING
         info = self._onnx.helper.make_tensor_value_info
-        said = f"high for {classes[1]!r}, class 1" if of_classes and classes and not wide else ""
+        said = f"high for {known[1]!r}, class 1" if known and not wide else ""
         return [
             info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"], said)
-            for own, name, kind in found
+            for own, (name, kind) in found.items()
         ]

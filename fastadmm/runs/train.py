@@ -9,17 +9,15 @@ from typing import Any
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
-from fastadmm.runs.check import check_run
+from fastadmm.runs.claim import check_provenance, model_digest
 from fastadmm.runs.config import read_config, recorded
 from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.fit import Fit, Job, write_settings
+from fastadmm.runs.fit import Fit, PathJob, write_settings
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.looks import look_at
+from fastadmm.runs.load import LoadedRun, check_run, load_run, look_at
 from fastadmm.runs.plan import Plan
-from fastadmm.runs.private import new_run_id, read_run_id
-from fastadmm.runs.provenance import check_provenance, model_digest
-from fastadmm.runs.shared import leading, load_shared
+from fastadmm.runs.result import new_run_id, read_run_id
+from fastadmm.runs.shared import led, load_shared
 from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
@@ -36,8 +34,7 @@ def start_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Train a model into a new run directory."""
-    with leading(comm) as ended:
-        return ended(_start(config, RunFolder(out), force, display or Silent(), comm))
+    return led(comm, lambda: _start(config, RunFolder(out), force, display or Silent(), comm))
 
 
 def _start(
@@ -49,7 +46,8 @@ def _start(
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    job = _job(folder, config, _loaded(config, display, comm), new_run_id(), display)
+    kind = PathJob if config.path else Fit
+    job = kind(folder, config, _loaded(config, display, comm), new_run_id(), display)
     if comm is not None:
         job.solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
@@ -71,15 +69,6 @@ def _start(
         raise error if place in str(error) else InputError(f"{place}: {error}") from None
 
 
-def _job(folder: RunFolder, config: RunConfig, loaded: LoadedRun, run_id: str, display: Display) -> Job:
-    """What a configuration asks for."""
-    if config.path:
-        from fastadmm.runs.path_run import PathJob
-
-        return PathJob(folder, config, loaded, run_id, display)
-    return Fit(folder, config, loaded, run_id, display)
-
-
 def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun:
     """The data of a run."""
     if comm is not None:
@@ -96,8 +85,7 @@ def resume_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
-    with leading(comm) as ended:
-        return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
+    return led(comm, lambda: _resume(RunFolder(run), changes, display or Silent(), comm))
 
 
 def _resume(
@@ -117,7 +105,8 @@ def _resume(
         loaded = _loaded(config, display, None if config.path else comm)
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
-        job = _job(folder, config, loaded, read_run_id(run), display)
+        kind = PathJob if config.path else Fit
+        job = kind(folder, config, loaded, read_run_id(run), display)
         job.restore()
         if changes:
             # First, so that a kill between the two never leaves an old result beside new limits.
@@ -137,40 +126,31 @@ def _finished(
     folder: RunFolder, config: RunConfig, changes: dict[str, Any], display: Display
 ) -> dict[str, Any] | None:
     """The result where there is nothing to do; None where the run goes on; refused where it cannot."""
-    place, new_limit = shown(folder.path), bool(changes.keys() & set(LIMITS))
-    if config.privacy.mode != "none" and new_limit:
-        raise ConfigError(
-            f"{place}: the rounds of a private run were fixed and charged beforehand: no new limit; "
-            "start a new run with a shared --ledger"
-        )
-    if config.path and new_limit:
-        raise ConfigError(f"{place}: a path ends when it is certified: no new limit; start a new run")
+    place, new_limit, refused = shown(folder.path), bool(changes.keys() & set(LIMITS)), ""
+    if new_limit and config.privacy.mode != "none":
+        refused = "the rounds of a private run were fixed and charged beforehand: no new limit; "
+        refused += "start a new run with a shared --ledger"
+    elif new_limit and config.path:
+        refused = "a path ends when it is certified: no new limit; start a new run"
+    if refused:
+        raise ConfigError(f"{place}: {refused}")
     finished = folder.finished()
     if finished is None or new_limit or finished["status"] == Status.INTERRUPTED:
         return None
     if finished["status"] not in _DONE:
         measure = "--gap" if is_convex(config) else "--set stationarity=NUMBER"
-        raise ConfigError(
-            f"{place}: the run is over ({finished['message']}); "
-            f"give a new limit: --rounds, {measure} or --set time=SECONDS"
-        )
-    if (folder.model / MANIFEST).exists():
-        _check_model(folder, finished)
-        display.note(f"nothing to do: {finished['message']}")
-        return finished
-    display.note("the model is missing: made again from the last checkpoint")
-    return None
-
-
-def _check_model(folder: RunFolder, finished: dict[str, Any]) -> None:
-    """Refuse a finished run whose model is not the one that it made."""
+        limits = f"give a new limit: --rounds, {measure} or --set time=SECONDS"
+        raise ConfigError(f"{place}: the run is over ({finished['message']}); {limits}")
+    if not (folder.model / MANIFEST).exists():
+        display.note("the model is missing: made again from the last checkpoint")
+        return None
     # Private runs and those of no convex problem state no digest of their weights.
     known = (finished.get("certificate") or {}).get("weights")
     if known is not None and model_digest(open_model(folder.model)) != known:
-        raise FormatError(
-            f"{shown(folder.model)}: not the model that the run made (its digest differs); move it away, "
-            "and 'fastadmm resume' makes it again"
-        )
+        said = "not the model that the run made (its digest differs); move it away, and 'fastadmm resume'"
+        raise FormatError(f"{shown(folder.model)}: {said} makes it again")
+    display.note(f"nothing to do: {finished['message']}")
+    return finished
 
 
 #: After these only new limits can make a run go on.

@@ -12,10 +12,18 @@ import numpy as np
 from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
-from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_digest
+from fastadmm.runs.claim import (
+    DUAL,
+    OLD,
+    data_digest,
+    model_digest,
+    provenance_of,
+    read_dual,
+    settings_digest,
+)
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
+from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.plain import Columns, Rows
-from fastadmm.runs.provenance import model_digest, provenance_of
 from fastadmm.runs.recompute import Recomputed, recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.label_file import LabelData
@@ -33,6 +41,9 @@ _PARAMETERS = {
     "welsch": 2.11,
 }
 
+#: What is compared of a statement, where it is absent.
+_ABSENT = {"asked": 0.0, "gap": math.inf, "reach": 0.0}
+
 #: Numbers that are computed with more digits at most.
 MOST_DIGITAL = 200_000
 
@@ -42,16 +53,16 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found about a written claim."""
+    """What was found about a written claim, recomputed: among bounded models where that is claimed."""
 
     holds: bool
     claim: str  # what was written
     line: str  # what was checked, or why it does not hold
-    objective: float | None = None  # recomputed; among bounded models where that is claimed
-    bound: float | None = None  # recomputed; among bounded models where that is claimed
-    gap: float | None = None  # recomputed; among bounded models where that is claimed
-    gap_absolute: float | None = None  # recomputed; among bounded models where that is claimed
-    stationarity: float | None = None  # recomputed, of a problem that is not convex
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    gap_absolute: float | None = None
+    stationarity: float | None = None  # of a problem that is not convex
     digits: int = 0  # 0 for double precision
 
     @property
@@ -70,27 +81,29 @@ class Verified:
 
 def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
     """Prove the model of a run again, and compare with what is written."""
-    place = shown(run)
-    if not (run / "run.toml").exists():
-        kind = FormatError if run.exists() else StorageError
-        raise kind(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
+    place, path = shown(run), run / "result.json"
+    RunFolder(run).require()
     told = recorded(run)
-    config = told.config
+    config, convex = told.config, is_convex(told.config)
     if config.privacy.mode != "none":
         raise ConfigError(f"{place}: the run is private: it claims no gap, and there is nothing to verify")
-    result, convex = _result(run), is_convex(config)
+    if not path.exists():
+        raise StorageError(f"{place}: no result.json: not finished; 'fastadmm resume' goes on with it")
+    result = read_json(path)
+    if not isinstance(result, dict) or not isinstance(result.get("lambda"), float):
+        raise FormatError(f"{shown(path)}: no result of a run that made a model")
     statement = result.get("certificate") if convex else {**result, "claim": result.get("status")}
     if statement is None:
         raise FormatError(f"{place}: {OLD}; train again to have it checked")
     if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
-        raise FormatError(f"{shown(run / 'result.json')}: key 'certificate' is damaged")
-    model, claim = open_model(run / "model"), statement["claim"]
+        raise FormatError(f"{shown(path)}: key 'certificate' is damaged")
+    model = open_model(run / "model")
     if told.by_files and data is None:
         raise ConfigError(f"{place}: a run by files knows the labels alone; name the whole partition, too")
     partition = open_partition(config.data if data is None else data)
     differing = convex and _differing(statement, config, model, partition, whole=not told.by_files)
     if differing:
-        return Verified(False, claim, f"does not hold: {differing}")
+        return Verified(False, statement["claim"], f"does not hold: {differing}")
     for party in partition.parties:
         party.verify()
     read, number = _read(config, model, partition, digits), len(partition.parties)
@@ -99,16 +112,6 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     if not convex:
         return _stationary(read, config, statement, digits, by)
     return _judged(_recomputed(run, statement, read, digits), statement, digits, by)
-
-
-def _result(run: Path) -> dict[str, Any]:
-    path = run / "result.json"
-    if not path.exists():
-        raise StorageError(f"{shown(run)}: no result.json: not finished; 'fastadmm resume' goes on with it")
-    result = read_json(path)
-    if not isinstance(result, dict) or not isinstance(result.get("lambda"), float):
-        raise FormatError(f"{shown(path)}: no result of a run that made a model")
-    return result
 
 
 def _differing(
@@ -133,23 +136,21 @@ def _read(
     config: RunConfig, model: Model, partition: Partition, digits: int
 ) -> tuple[Rows, list[Columns], np.ndarray, bool]:
     """Rows, columns and intercepts of a model, and whether these were fitted."""
-    labels = partition.labels
+    labels, place = partition.labels, shown(partition.path)
     assert labels is not None  # open_partition has asked for them
     if [p.name for p in model.parties] != [p.name for p in partition.parties]:
-        raise InputError(f"{shown(partition.path)}: other parties than the model's")
-    name, _, parameter = _loss_of(config, labels).partition(":")
-    rows = Rows(
-        name,
-        float(parameter or _PARAMETERS.get(name, 0.0)),
-        labels.y,
-        _weights(config, labels),
-        np.zeros(labels.n_samples) if labels.offset is None else labels.offset,
-    )
+        raise InputError(f"{place}: other parties than the model's")
     if digits and sum(p.n_samples * p.n_features for p in partition.parties) > MOST_DIGITAL:
-        raise ConfigError(
-            f"--digits: {shown(partition.path)} has more than {MOST_DIGITAL:,} entries; leave --digits "
-            "out: double precision has no limit"
-        )
+        said = f"has more than {MOST_DIGITAL:,} entries; leave --digits out: double precision has no limit"
+        raise ConfigError(f"--digits: {place} {said}")
+    loss = config.loss
+    if loss == "auto":
+        n_classes = len(labels.classes or ())
+        loss = "squared" if labels.classes is None else "logistic" if n_classes == 2 else "multinomial"
+    name, _, parameter = loss.partition(":")
+    number = float(parameter or _PARAMETERS.get(name, 0.0))
+    offset = np.zeros(labels.n_samples) if labels.offset is None else labels.offset
+    rows = Rows(name, number, labels.y, _weights(config, labels), offset)
     intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
     return rows, _columns(config, model, partition), intercept, config.intercept
 
@@ -163,12 +164,6 @@ def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) ->
     reach = within.get("reach") if isinstance(within, dict) else None
     vector = None if dual is None else dual.reshape(len(intercept), -1)
     return recompute(rows, columns, intercept, fitted, vector, reach, digits)
-
-
-def _loss_of(config: RunConfig, labels: LabelData) -> str:
-    if config.loss != "auto":
-        return config.loss
-    return "squared" if labels.classes is None else "logistic" if len(labels.classes) == 2 else "multinomial"
 
 
 def _weights(config: RunConfig, labels: LabelData) -> np.ndarray:
@@ -195,42 +190,43 @@ def _weights(config: RunConfig, labels: LabelData) -> np.ndarray:
 def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Columns]:
     names = [p.name for p in partition.parties]
     own, sets = own_lambdas(config, names), party_constraints(config, names)
+    kind, _, width = config.regularizer.partition(":")
     norm = {"l1": 1.0, "group_lasso": 1.0, "elastic_net": 0.5 if config.l1_ratio is None else config.l1_ratio}
-    first = norm.get(config.regularizer, 0.0)
-    second = {"l2": 1.0, "elastic_net": 1.0 - first}.get(config.regularizer, 0.0)
+    first = norm.get(kind, 0.0)
+    second = {"l2": 1.0, "elastic_net": 1.0 - first}.get(kind, 0.0)
     found = []
     for m, (part, party) in enumerate(zip(model.parties, partition.parties)):
         lam = own.values[m] if own is not None else model.lam if config.path else config.lambda_
-        groups: list[list[int]] | None = None
-        if config.regularizer == "group_lasso":
-            groups = (config.groups[m] if config.groups else None) or [list(range(party.n_features))]
-        columns = Columns(
-            (part.scale * part.weights).reshape(party.n_features, -1),
-            party.iter_rows,
-            lam * first,
-            lam * second,
-            groups=groups,
-        )
-        columns.factor = 1.0 if own is None else own.factors[m]
-        if config.regularizer.startswith("log_sum"):
-            columns.bent = lam, float(config.regularizer.partition(":")[2] or 1.0)
-        kind, _, numbers = (sets if isinstance(sets, str) else sets[m]).partition(":")
-        if kind in ("simplex", "sum"):
-            columns.equations = np.ones((1, party.n_features)), np.array([float(numbers or 1.0)])
-            columns.low = 0.0 if kind == "simplex" else columns.low
-        if kind == "affine":
-            pairs = [row.split("=") for row in numbers.split(";")]
-            rows = np.array([row.split(",") for row, _ in pairs], dtype=float)
-            columns.equations = rows, np.array([value for _, value in pairs], dtype=float)
-        limits = [float(number) for number in numbers.split(",") if number] if kind in ("box", "ball") else []
-        if kind == "nonnegative":
-            columns.low = 0.0
-        elif kind == "box":
-            columns.low, columns.high = limits
-        elif kind == "ball":
-            (columns.radius,) = limits
-        found.append(columns)
+        d = party.n_features
+        more: dict[str, Any] = {"factor": 1.0 if own is None else own.factors[m]}
+        if kind == "group_lasso":
+            more["groups"] = (config.groups[m] if config.groups else None) or [list(range(d))]
+        elif kind == "log_sum":
+            more["bent"] = lam, float(width or 1.0)
+        more |= _set(sets if isinstance(sets, str) else sets[m], d)
+        weights = (part.scale * part.weights).reshape(d, -1)
+        found.append(Columns(weights, party.iter_rows, lam * first, lam * second, **more))
     return found
+
+
+def _set(text: str, d: int) -> dict[str, Any]:
+    """Bounds, radius or equations of d weights."""
+    kind, _, numbers = text.partition(":")
+    match kind:
+        case "nonnegative":
+            return {"low": 0.0}
+        case "box":
+            return dict(zip(("low", "high"), map(float, numbers.split(",")), strict=True))
+        case "ball":
+            return {"radius": float(numbers)}
+        case "simplex" | "sum":
+            equation = np.ones((1, d)), np.array([float(numbers or 1.0)])
+            return {"equations": equation, **({"low": 0.0} if kind == "simplex" else {})}
+        case "affine":
+            rows, values = zip(*(row.split("=") for row in numbers.split(";")), strict=True)
+            matrix = np.array([row.split(",") for row in rows], dtype=float)
+            return {"equations": (matrix, np.array(values, dtype=float))}
+    return {}
 
 
 def _relative(absolute: Any, objective: Any) -> float:
@@ -254,66 +250,56 @@ def _stationary(read: Any, config: RunConfig, result: dict[str, Any], digits: in
         )
     claim, asked, value = result["claim"], config.stationarity, float(objective)
     stated, limit = (float(result.get(key) or 0.0) for key in ("objective", "stationarity"))
-    limit = min(asked, 1.01 * limit) * (1.0 + SLACK) + rounding
+    limit, wrong = min(asked, 1.01 * limit) * (1.0 + SLACK) + rounding, ""
     checked = f"objective {value:.9g}, relative stationarity {reached:.2e}"
-    holds, line = True, f"not stationary; what is written holds: {checked}; {by}"
-    if not abs(value - stated) <= SLACK * abs(stated) + off:
-        holds, line = False, f"does not hold: the objective is {value:.12g}, and {stated:.12g} was written"
-    elif claim == "stationary" and not reached <= limit:
-        holds = False
-        line = (
-            f"does not hold: the relative stationarity is {reached:.3g}, and at most {limit:.3g} was claimed"
-        )
-    elif claim == "stationary":
+    line = f"not stationary; what is written holds: {checked}; {by}"
+    if claim == "stationary":
         line = f"holds: a stationary point, not proved to be a minimum: {checked} <= {asked:.2e} asked; {by}"
-    return Verified(holds, claim, line, value, stationarity=reached, digits=digits)
+        if not reached <= limit:
+            wrong = f"the relative stationarity is {reached:.3g}, and at most {limit:.3g} was claimed"
+    if not abs(value - stated) <= SLACK * abs(stated) + off:
+        wrong = f"the objective is {value:.12g}, and {stated:.12g} was written"
+    line = f"does not hold: {wrong}" if wrong else line
+    return Verified(not wrong, claim, line, value, stationarity=reached, digits=digits)
 
 
 def _judged(found: Recomputed, statement: dict[str, Any], digits: int, by: str) -> Verified:
     """Compare what was recomputed with what is written."""
-    claim, within = statement["claim"], statement["claim"] == "certified_within"
+    claim, within, rounding = statement["claim"], statement["claim"] == "certified_within", found.rounding
     if claim == "contradiction":
-        return Verified(
-            False, claim, "the proof contradicted itself, and nothing is claimed; please report it"
-        )
+        line = "the proof contradicted itself, and nothing is claimed; please report it"
+        return Verified(False, claim, line)
     written = {**statement, **(statement.get("within") or {})} if within else statement
-    absolute = found.within if within else found.gap
-    open_above = absolute < -found.rounding
-    absolute = max(absolute, 0) + found.rounding
-    gap, asked = _relative(absolute, found.objective), float(statement.get("asked", 0.0))
+    asked, gap, reach = (float(written.get(key, other)) for key, other in _ABSENT.items())
+    stated, least = float(statement.get("objective", -math.inf)), 1000.0 * found.unit
+    proved = found.within if within else found.gap
+    absolute = max(proved, 0) + rounding
     numbers = {
         "objective": float(found.objective),
         "bound": float(found.objective - absolute),
-        "gap": gap,
+        "gap": _relative(absolute, found.objective),
         "gap_absolute": float(absolute),
     }
-
-    def no(why: str) -> Verified:
-        return Verified(False, claim, f"does not hold: {why}", **numbers, digits=digits)
-
-    if open_above:
-        return no("the model is outside of the reach" if within else "the bound is above the objective")
-    stated = float(statement.get("objective", -math.inf))
-    allowed = SLACK * abs(stated) + found.rounding
-    if not found.objective <= stated + allowed:
-        return no(f"the objective is {numbers['objective']:.12g}, and {stated:.12g} was written")
-    if within:
-        usual = 1000.0 * found.unit
-        if not float(written.get("reach", 0.0)) >= usual * (1.0 - 1e-6):
-            return no(f"the reach {written.get('reach')} is less than {usual:.6g}, which the data ask for")
-    shown_gap, limit, words = gap, asked, "asked"
-    if not float(written.get("gap", math.inf)) <= asked:
-        limit, words = float(written.get("gap", math.inf)), "written"
+    key, limit, words, slack = "gap", asked, "asked", 0.0
+    if not gap <= asked:
+        limit, words, slack = gap, "written", rounding
         if limit == math.inf:
-            shown_gap, limit = numbers["gap_absolute"], float(written.get("gap_absolute", math.inf))
-    if not shown_gap <= limit * (1.0 + SLACK) + (found.rounding if words == "written" else 0.0):
-        return no(f"the gap is {shown_gap:.3g}, and at most {limit:.3g} was {words}")
-    checked = (
-        f"objective {numbers['objective']:.9g}, bound {numbers['bound']:.9g}, gap {shown_gap:.2e} <= "
-        f"{limit:.2e} {words}; {by}"
-    )
-    if claim not in ("certified", "certified_within"):
-        said = f"not certified; what is written holds: {checked}"
-        return Verified(True, claim, said, **numbers, digits=digits)
-    reach = f"among models of reach {written.get('reach', 0.0):.4g}, " if within else ""
-    return Verified(True, claim, f"holds: {reach}{checked}", **numbers, digits=digits)
+            key, limit = "gap_absolute", float(written.get("gap_absolute", math.inf))
+    wrong, reached = "", numbers[key]
+    if proved < -rounding:
+        wrong = "the model is outside of the reach" if within else "the bound is above the objective"
+    elif not found.objective <= stated + SLACK * abs(stated) + rounding:
+        wrong = f"the objective is {numbers['objective']:.12g}, and {stated:.12g} was written"
+    elif within and not reach >= least * (1.0 - 1e-6):
+        wrong = f"the reach {written.get('reach')} is less than {least:.6g}, which the data ask for"
+    elif not reached <= limit * (1.0 + SLACK) + slack:
+        wrong = f"the gap is {reached:.3g}, and at most {limit:.3g} was {words}"
+    line = f"objective {numbers['objective']:.9g}, bound {numbers['bound']:.9g}, gap {reached:.2e} <= "
+    line += f"{limit:.2e} {words}; {by}"
+    if wrong:
+        line = f"does not hold: {wrong}"
+    elif claim not in ("certified", "certified_within"):
+        line = f"not certified; what is written holds: {line}"
+    else:
+        line = f"holds: {f'among models of reach {reach:.4g}, ' if within else ''}{line}"
+    return Verified(not wrong, claim, line, **numbers, digits=digits)

@@ -17,39 +17,44 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.errors import ConfigError, DivergenceError, FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.files.reading import read_json
+from fastadmm.files.seal import seal_of
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.runs.claim import provenance_of
+from fastadmm.runs.config import recorded, solver_options, without
+from fastadmm.runs.display import Notes, Silent, stop_on_signal
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.load import load_problem, same_content, seen_in_training
+from fastadmm.settings.keys import DECISIVE, SETTINGS
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import Status
 from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
+from fastadmm.store.partition import open_partition
 
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
 
 #: Metrics that a worth may be measured in, and whether a larger value is a better one.
-HIGHER_IS_BETTER = {
-    "auc": True,
-    "accuracy": True,
-    "log_loss": False,
-    "brier": False,
-    "r2": True,
-    "rmse": False,
-    "deviance": False,
-    "d2": True,
-    "mae": False,
-}
+_METRICS = ("auc", "accuracy", "log_loss", "brier", "r2", "rmse", "deviance", "d2", "mae")
+HIGHER_IS_BETTER = {name: name in ("auc", "accuracy", "r2", "d2") for name in _METRICS}
 
 Array = np.ndarray
 
@@ -72,8 +77,7 @@ class Coalition:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        names = ("metrics", "objective", "gap", "rounds", "status")
-        return {"members": list(self.members), **{name: getattr(self, name) for name in names}}
+        return vars(self) | {"members": list(self.members)}
 
     @classmethod
     def measured(
@@ -132,20 +136,14 @@ class Worth:
 
     def table(self) -> list[dict[str, Any]]:
         """One row per party."""
-        shares = self.shapley()
+        shares: Any = self.shapley() or [None] * len(self.parties)
         rows = []
-        for m, name in enumerate(self.parties):
+        for m, (name, share) in enumerate(zip(self.parties, shares, strict=True)):
             own, others = 1 << m, self.everyone & ~(1 << m)
+            adds = {"adds_alone": self.better(own, 0), "adds_last": self.better(self.everyone, others)}
+            about = {"name": name, "label_party": m == self.label_party}
             rows.append(
-                {
-                    "name": name,
-                    "label_party": m == self.label_party,
-                    "alone": self.of(own),
-                    "without": self.of(others),
-                    "adds_alone": self.better(own, 0),
-                    "adds_last": self.better(self.everyone, others),
-                    "shapley": None if shares is None else shares[m],
-                }
+                about | {"alone": self.of(own), "without": self.of(others)} | adds | {"shapley": share}
             )
         return rows
 
@@ -171,24 +169,17 @@ class Worth:
         """The metric that is shown: the one asked for, which has to be defined, or the usual one."""
         defined = self.metrics
         if self.metric and self.metric not in defined:
-            raise ConfigError(
-                f"metric: {self.metric} is undefined for loss {loss.name} on this test set; choose "
-                f"{', '.join(defined)}"
-            )
+            said = f"is undefined for loss {loss.name} on this test set; choose {', '.join(defined)}"
+            raise ConfigError(f"metric: {self.metric} {said}")
         usual = ("r2", "rmse") if loss.task == "regression" else ("auc", "log_loss", "accuracy")
         return self.metric or next(name for name in usual if name in defined)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Worth:
         """Inverse of :meth:`to_json`."""
-        known = [Coalition.from_json(c) for c in values["coalitions"]]
-        return cls(
-            list(values["parties"]),
-            values["metric"],
-            values["parties"].index(values["label_party"]),
-            {c.mask: c for c in known},
-            values["reason"],
-        )
+        coalitions = {c.mask: c for c in map(Coalition.from_json, values["coalitions"])}
+        label = values["parties"].index(values["label_party"])
+        return cls(list(values["parties"]), values["metric"], label, coalitions, values["reason"])
 
 
 #: Trains the model of some parties, by number, and measures it; None where it was interrupted.
@@ -201,12 +192,11 @@ Monitor = Callable[[Coalition, int, int], None]
 def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
     """Which coalitions to train, in order: those that say most come first."""
     everyone = tuple(range(n_parties))
-    plan: dict[tuple[int, ...], None] = dict.fromkeys([(), everyone, *((m,) for m in everyone)])
-    plan.update(dict.fromkeys(tuple(k for k in everyone if k != m) for m in everyone))
-    if exact:
-        for size in range(2, n_parties - 1):
-            plan.update(dict.fromkeys(itertools.combinations(everyone, size)))
-    return list(plan)
+    plan = [(), everyone, *((m,) for m in everyone)]
+    plan += [everyone[:m] + everyone[m + 1 :] for m in everyone]
+    for size in range(2, n_parties - 1) if exact else ():
+        plan += itertools.combinations(everyone, size)
+    return list(dict.fromkeys(plan))
 
 
 def play(
@@ -226,10 +216,7 @@ def play(
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
     reason = "" if exact else "Shapley values were not asked for"
     if not exact and len(names) > MOST_PARTIES:
-        reason = (
-            f"{len(names)} parties have {2 ** len(names)} coalitions; Shapley values take them all "
-            f"and are computed for at most {MOST_PARTIES} parties"
-        )
+        reason = f"{_too_many(len(names))} take them all and are computed for at most {MOST_PARTIES} parties"
     worth = Worth(list(names), metric or "", label_party, done, reason)
     for members in plan:
         if sum(1 << m for m in members) in done:
@@ -243,6 +230,10 @@ def play(
         if monitor is not None:
             monitor(coalition, len(done), len(plan))
     return replace(worth, metric=worth.chosen_metric(loss))
+
+
+def _too_many(n_parties: int) -> str:
+    return f"{n_parties} parties have {2**n_parties} coalitions; Shapley values"
 
 
 def measure_worth(
@@ -272,10 +263,7 @@ def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool
     if metric is not None and metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
     if exact and n_parties > MOST_PARTIES:
-        raise ConfigError(
-            f"exact: {n_parties} parties have {2**n_parties} coalitions; "
-            f"Shapley values are computed for at most {MOST_PARTIES} parties"
-        )
+        raise ConfigError(f"exact: {_too_many(n_parties)} are computed for at most {MOST_PARTIES} parties")
     return n_parties <= MOST_PARTIES if exact is None else exact
 
 
@@ -303,24 +291,16 @@ def train_coalition(
 
 def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tuple[Problem, TestSet]:
     """Problem and test rows of some of the parties; those of nobody have one column of zeros."""
-    if members:
-        blocks, rows = [problem.blocks[m] for m in members], [test.blocks[m] for m in members]
-        names = [problem.names[m] for m in members]
-        penalties = [problem.party_regularizers[m] for m in members]
-    else:
-        blocks = [DenseBlock(np.zeros((problem.n_samples, 1)))]
-        rows = [DenseBlock(np.zeros((len(test.y), 1)))]
-        names, penalties = ["nobody"], [problem.party_regularizers[0].of_party(0, 1, "nobody")]
-    restricted = replace(
-        problem,
-        blocks=blocks,
-        names=names,
-        regularizers=penalties,
-        constraints=[problem.constraints[m] for m in members] if problem.constraints else [],
-        test=None,
-        own_lambda=None,
-    )
-    return restricted, replace(test, blocks=rows)
+    names, sets, penalties = problem.names, problem.constraints, problem.party_regularizers
+    zeros, rows = ([DenseBlock(np.zeros((n, 1)))] for n in (problem.n_samples, len(test.y)))
+    about: dict[str, Any] = {
+        "blocks": [problem.blocks[m] for m in members] or zeros,
+        "names": [names[m] for m in members] or ["nobody"],
+        "regularizers": [penalties[m] for m in members] or [penalties[0].of_party(0, 1, "nobody")],
+        "constraints": [sets[m] for m in members] if sets else [],
+    }
+    restricted = replace(problem, **about, test=None, own_lambda=None)
+    return restricted, replace(test, blocks=[test.blocks[m] for m in members] or list(rows))
 
 
 def shapley_values(values: Sequence[float]) -> list[Fraction]:
@@ -329,16 +309,149 @@ def shapley_values(values: Sequence[float]) -> list[Fraction]:
     if len(values) != 1 << n_players:
         raise ValueError(f"values: {len(values)} coalitions; a game has a power of two of them")
     exact = [Fraction(value) for value in values]  # OverflowError or ValueError where not finite
-    total = math.factorial(n_players)
     # Whole numbers of orders: one division at the end.
     orders = [math.factorial(s) * math.factorial(n_players - s - 1) for s in range(n_players)]
     shares = []
-    for i in range(n_players):
-        player = 1 << i
-        added = sum(
-            orders[mask.bit_count()] * (exact[mask | player] - exact[mask])
-            for mask in range(len(exact))
-            if not mask & player
-        )
-        shares.append(Fraction(added, total))
+    for player in (1 << i for i in range(n_players)):
+        without = [mask for mask in range(len(exact)) if not mask & player]
+        added = sum(orders[mask.bit_count()] * (exact[mask | player] - exact[mask]) for mask in without)
+        shares.append(Fraction(added, math.factorial(n_players)))
     return shares
+
+
+# --- of a run on disk: interrupted, it goes on where it was, to the same result -----------------------------
+
+
+#: The finished document, in the run directory.
+WORTH = "worth.json"
+
+#: Coalitions that are done, until all are.
+PARTIAL = "worth.partial"
+
+
+class WorthDisplay(Notes, Protocol):
+    """Where the work shows what it does."""
+
+    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
+        """One coalition is done."""
+
+
+def worth_of_run(
+    run: Path,
+    *,
+    test: Path | None = None,
+    label_party: str | None = None,
+    threads: int | None = None,
+    display: WorthDisplay | None = None,
+    **how: Any,
+) -> Worth | None:
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
+
+    ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
+    """
+    display, folder, place = display or Silent(), RunFolder(run), shown(run)
+    folder.require()
+    found = recorded(run, {} if threads is None else {"threads": threads})
+    config = found.config
+    if config.privacy.mode != "none":
+        raise private_worth(place)
+    # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
+    config = without("worth", replace(config, lambda_=_lambda(folder, config)))
+    config = config if test is None else replace(config, test=str(test))
+    if config.test is None:
+        said = "no test partition: what data add is measured on held-out rows; add --test"
+        raise ConfigError(f"{place}: {said}")
+    fingerprint = _fingerprint(config, found.provenance, run)
+    problem = load_problem(config, display)
+    if test is not None:
+        tested = open_partition(test)
+        assert tested.labels is not None  # load_problem has asked for them
+        for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
+            display.note(line)
+    label = party_number(label_party, problem.names, place)
+    with folder.held(), stop_on_signal() as should_stop:
+        known, partial = coalitions_done(run, fingerprint), run / PARTIAL
+        if known:
+            display.note(f"{len(known)} coalitions are done already")
+        elif partial.exists():
+            display.note(f"{PARTIAL}: of other data or settings: begun anew")
+            if partial.is_dir():  # as older releases wrote it
+                with storage_errors(run):
+                    shutil.rmtree(partial)
+
+        def monitor(coalition: Coalition, done: int, total: int) -> None:
+            known[coalition.mask] = coalition
+            every = [one.to_json() for one in known.values()]
+            write_json(partial, {"fingerprint": fingerprint, "coalitions": every})
+            display.coalition(problem.names, coalition, done, total)
+
+        how |= {"label_party": label, "known": known, "monitor": monitor}
+        worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
+        if worth is not None:
+            about = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name}
+            folder.write_json(WORTH, about | worth.to_json())
+            partial.unlink(missing_ok=True)
+    return worth
+
+
+def read_worth(path: Path) -> Worth | None:
+    """Read ``worth.json``; None where the file is absent."""
+    with storage_errors(path, "read"), _damaged(path):
+        return Worth.from_json(read_json(path)) if path.exists() else None
+
+
+def _lambda(folder: RunFolder, config: RunConfig) -> float:
+    """The run's λ; that of a path is in its result."""
+    chosen = (folder.finished() or {}).get("lambda") if config.path else config.lambda_
+    if not isinstance(chosen, int | float):
+        raise ConfigError(f"{shown(folder.path)}: its path has not chosen a lambda yet; resume it first")
+    return chosen
+
+
+def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
+    """Digest of everything that decides the coalitions' models and metrics."""
+    data = provenance_of(open_partition(config.data))
+    if isinstance(provenance, dict) and {k: provenance.get(k) for k in data} != data:
+        said = f"not the data that {shown(run)} began with (digests differ); train anew"
+        raise InputError(f"{shown(config.data)}: {said}")
+    assert config.test is not None  # checked
+    usual = RunConfig(config.data)
+    names = {key: SETTINGS[key].name for key in DECISIVE}
+    # Defaults are left out, so that a setting which a later version adds changes nothing.
+    decisive = {k: getattr(config, n) for k, n in names.items() if getattr(config, n) != getattr(usual, n)}
+    return seal_of({**decisive, "data": data, "test": provenance_of(open_partition(config.test))})
+
+
+def coalitions_done(run: Path, fingerprint: str | None = None) -> dict[int, Coalition]:
+    """Coalitions that the files of a run have, of these data and settings."""
+    known: dict[int, Coalition] = {}
+    for path in filter(Path.is_file, (run / WORTH, run / PARTIAL)):
+        with _damaged(path):
+            document = read_json(path)
+            if fingerprint in (None, document["fingerprint"]):
+                known |= {one.mask: one for one in map(Coalition.from_json, document["coalitions"])}
+    return known
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"not what `fastadmm worth` writes ({type(error).__name__}); delete it"
+        raise FormatError(f"{shown(path)}: {said}") from None
+
+
+def private_worth(place: str) -> ConfigError:
+    """What is said to whoever asks for the worth of private data."""
+    return ConfigError(
+        f"{place}: a private run: every coalition's model would be one more release of the same data, and "
+        "multiply the budget; the worth of private data is not measured"
+    )
+
+
+def party_number(name: str | None, names: list[str], place: str) -> int:
+    """Number of the label holder's party; the first one where none is named."""
+    if name is not None and name not in names:
+        raise ConfigError(f"{place}: no party {name!r}; its parties are {', '.join(names)}")
+    return 0 if name is None else names.index(name)

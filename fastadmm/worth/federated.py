@@ -1,7 +1,7 @@
 """What each party's data add, where parties are elsewhere: a run and scores of test rows per coalition."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,20 @@ from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
-from fastadmm.runs.looks import seen_by_ids
+from fastadmm.runs.load import seen_by_ids
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import open_labels
 from fastadmm.worth.coalitions import (
+    WORTH,
     Coalition,
     Worth,
     chosen_exact,
+    party_number,
     plan_coalitions,
     play,
+    private_worth,
     train_coalition,
 )
-from fastadmm.worth.run import WORTH, party_number, private_worth
 
 #: Settings of single parties; a coalition has those of its members.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -59,26 +61,30 @@ def federate_worth(
     setup = replace(setup, values=own)
     settings = make_config({**own, "test": str(test)}, setup.place)
     _check(setup, settings)
-    label = party_number(label_party, setup.names, setup.place)
-    labels = open_labels(test)
+    label, labels = party_number(label_party, setup.names, setup.place), open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
     plan = plan_coalitions(len(setup.names), chosen_exact(len(setup.names), metric, exact))
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
-        setups = {members: _restricted(setup, members) for members in plan if members}
         with storage_errors(out):
             (out / "runs").mkdir(mode=0o700, exist_ok=True)
-        for members, of in setups.items():
-            begun(of, _folder(out, members), lambda line: None)
-        _join(ask, task, setups, out, labels.n_samples)
+        # Of each coalition the configuration, and the folder of its run.
+        runs = {own: (_restricted(setup, own), out / "runs" / _name(own)) for own in plan if own}
+        for of, run in runs.values():
+            begun(of, run, lambda line: None)
+        _join(ask, task, [run for _, run in runs.values()], labels.n_samples)
 
         def train(members: tuple[int, ...]) -> Coalition | None:
             if not members:
                 return train_coalition(problem, solver_options(settings), ())
-            of, run = setups[members], _folder(out, members)
-            result = _trained(ask, of, run, say)
+            of, run = runs[members]
+            folder = begun(of, run, say)  # gone on with where it has not ended
+            with folder.held():
+                result = train_run(folder, ask, say, lambda record: None)
+            if result["status"] == "diverged":
+                raise InputError(f"{shown(run)}: {result['message']}")
             predictions = ask_predictions(of, ask, run, test, run / "scores", None)
             every = evaluate_predictions(run, predictions, labels, test)["metrics"]
             trained = {key: result[key] for key in ("objective", "rounds", "status")}
@@ -86,7 +92,7 @@ def federate_worth(
 
         def told(coalition: Coalition, done: int, total: int) -> None:
             if coalition.members:
-                say(f"{done}/{total} coalitions: {' + '.join(setups[coalition.members].names)}")
+                say(f"{done}/{total} coalitions: {' + '.join(runs[coalition.members][0].names)}")
 
         how: Any = {"metric": metric, "label_party": label, "exact": exact, "monitor": told}
         worth = play(setup.names, problem.loss, train, **how)
@@ -103,54 +109,35 @@ def _check(setup: Setup, config: RunConfig) -> None:
         text = "its scores of test rows are asked for, too: give it an agent, and the agent's address"
         raise ConfigError(f"{setup.place}: {setup.own_name}: {text}")
     if config.secrecy != "none":
-        raise ConfigError(
-            f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"
-        )
+        text = "a coalition of one party has no sum that hides its messages"
+        raise ConfigError(f"{setup.place}: key 'secrecy': {text}")
 
 
-def _folder(out: Path, members: Sequence[int]) -> Path:
-    return out / "runs" / "-".join(str(m + 1) for m in members)
+def _name(members: Sequence[int]) -> str:
+    return "-".join(str(m + 1) for m in members)
 
 
 def _restricted(setup: Setup, members: Sequence[int]) -> Setup:
     """The configuration of a coalition."""
-    names = [setup.names[m] for m in members]
-    values = dict(setup.values)
+    names, values = [setup.names[m] for m in members], dict(setup.values)
     for key in _OF_PARTIES:
-        if isinstance(values.get(key), dict):
-            values[key] = {name: value for name, value in values[key].items() if name in names}
-            if not values[key]:
-                del values[key]
+        if isinstance(given := values.pop(key, None), dict):
+            own = {name: value for name, value in given.items() if name in names}
+            values |= {key: own} if own else {}
     return replace(setup, values=values, names=names)
 
 
-def _join(
-    ask: Ask,
-    task: str,
-    setups: Mapping[tuple[int, ...], Setup],
-    out: Path,
-    n_samples: int,
-) -> None:
+def _join(ask: Ask, task: str, folders: Sequence[Path], n_samples: int) -> None:
     """Ask every party at once for all runs that it takes part in."""
     runs: dict[str, dict[str, Any]] = {}
-    for members in setups:
-        about = read_json(_folder(out, members) / RUN)
+    for folder in folders:
+        about = read_json(folder / RUN)
         for name, terms in about["parties"].items():
             runs.setdefault(name, {})[about["run"]] = terms
-    if all((_folder(out, members) / "result.json").exists() for members in setups):
+    if all((folder / "result.json").exists() for folder in folders):
         return
     tasks = {}
     for name, own in runs.items():
         raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
         tasks[name] = task_request(task, name, "join", {"runs": raw, "n_samples": n_samples})
     ask_all(ask, tasks, lambda name, answer: None)
-
-
-def _trained(ask: Ask, setup: Setup, run: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """The result of a coalition's run, which is gone on with where it has not ended."""
-    folder = begun(setup, run, say)
-    with folder.held():
-        result = train_run(folder, ask, say, lambda record: None)
-    if result["status"] == "diverged":
-        raise InputError(f"{shown(run)}: {result['message']}")
-    return result
