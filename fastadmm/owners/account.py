@@ -18,73 +18,44 @@ import numpy as np
 from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_bytes
-from fastadmm.owners.owner import Owner
 from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
-from fastadmm.privacy.accounts import Account, record_account
+from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
-#: The run's own ledger, where none is shared.
-LEDGER = "ledger.jsonl"
 
+def charge_all_rounds(
+    own: Path, run: str, setup: Setup, data: Owners, *, claimed: bool
+) -> Callable[[int], Payment]:
+    """Charge every owner's answers of all rounds, once per run; what notes each round's draw.
 
-@dataclass(frozen=True)
-class _Member:
-    """An owner that answers with noise, and what all its answers cost."""
-
-    owner: Owner
-    account: Account
-    gdp: float
-    pure: float
-    budget: float
-
-
-class RunAccount:
-    """The owners of a run that answer with noise, their budgets and their ledger."""
-
-    def __init__(self, run: Path, identifier: str, setup: Setup, data: Owners) -> None:
-        settings = setup.settings
-        self.ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else run / LEDGER)
-        self.identifier, self.setup = identifier, setup
-        gaussian = settings.mechanism == "gaussian"
-        self.delta = settings.delta / setup.kappa if gaussian and settings.delta is not None else 0.0
-        budgets = parse_epsilons(settings.budget or settings.epsilon, data.names)
-        self.private = [
-            _Member(
-                owner,
-                record_account(file),
-                gdp_of(owner.epsilon, self.delta) if gaussian else 0.0,
-                0.0 if gaussian else owner.epsilon,
-                budget / setup.kappa,
-            )
-            for owner, file, budget in zip(setup.owners, data.owners, budgets, strict=True)
-            if owner.answers.name != "none"
-        ]
-
-    def charge_all_rounds(self) -> None:
-        """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged."""
-        release = f"answers to {self.setup.settings.rounds} gradient queries"
-        payments = [
-            Payment(
-                self.ledger,
-                [Charge.to(m.account, self.identifier, release, gdp=m.gdp, pure=m.pure)],
-                m.budget,
-                self.delta,
-            )
-            for m in self.private
-        ]
-        # Set aside first: another run that comes between two owners would stop this one half way.
-        reserve(self.ledger, [p for p in payments if not self.ledger.holds(p.charges[0])])
-        for payment in payments:
-            payment.charge("")
-
-    def note(self, number: int) -> RoundNote:
-        """The note of a round's draw."""
-        charge = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
-        return RoundNote(self.ledger, [charge], math.inf, 0.0)
+    Where nothing is claimed nothing is charged.
+    """
+    settings = setup.settings
+    if not claimed:
+        return lambda number: Payment(Ledger(), [], math.inf, 0.0)
+    ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else own)
+    gaussian = settings.mechanism == "gaussian"
+    delta = (settings.delta or 0.0) / setup.kappa if gaussian else 0.0
+    release = f"answers to {settings.rounds} gradient queries"
+    payments = []
+    budgets = parse_epsilons(settings.budget or settings.epsilon, data.names)
+    for owner, file, budget in zip(setup.owners, data.owners, budgets, strict=True):
+        if owner.answers.private:
+            cost = {"gdp": gdp_of(owner.epsilon, delta)} if gaussian else {"pure": owner.epsilon}
+            charge = Charge.to(record_account(file), run, release, **cost)
+            payments.append(Payment(ledger, [charge], budget / setup.kappa, delta))
+    # Set aside first: another run that comes between two owners would stop this one half way.
+    reserve(ledger, [p for p in payments if not ledger.holds(p.charges[0])])
+    for payment in payments:
+        payment.charge("")
+    first = payments[0].charges[0].account
+    return lambda number: RoundNote(
+        ledger, [Charge.to(first, run, f"answers to query {number}")], math.inf, 0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -121,19 +92,18 @@ class Answers:
 
     def holds(self, number: int) -> bool:
         """Whether a round was answered."""
-        return self._releases.holds(_name(number)) or self._old(number) is not None
+        return self._releases.holds(_name(number)) or os.path.lexists(self._old(number))
 
     def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
         """A round's answers, stored, or drawn and noted before their use. Shapes: the result (owners, p)."""
-        old = self._old(number)
-        if old is not None:
+        name, old = _name(number), self._old(number)
+        if os.path.lexists(old):
             answers = self._checked(old, _read_old(old))
         else:
             # Not the query itself, whose last bits may differ on another machine.
-            question = digest_of(self._before, number)
-            place = self.directory / f"{_name(number)}.npz"
+            question, place = digest_of(self._before, number), self.directory / f"{name}.npz"
             answers = self._releases.obtain(
-                _name(number),
+                name,
                 question,
                 self._payment(number),
                 lambda: {"answers": ask()},
@@ -147,10 +117,9 @@ class Answers:
             raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
         return answers
 
-    def _old(self, number: int) -> Path | None:
-        """The answers as older versions kept them: one array, without a checksum."""
-        path = self.directory / f"{_name(number)}.npy"
-        return path if os.path.lexists(path) else None
+    def _old(self, number: int) -> Path:
+        """Where older versions kept the answers: one array, without a checksum."""
+        return self.directory / f"{_name(number)}.npy"
 
 
 def _name(number: int) -> str:
@@ -158,15 +127,13 @@ def _name(number: int) -> str:
 
 
 def _read_old(path: Path) -> np.ndarray:
-    raw = read_bytes(path)
-    advice = "damaged; it cannot be asked for again: restore the file, or start a new run"
+    file = io.BytesIO(read_bytes(path))
     try:
-        version = np.lib.format.read_magic(file := io.BytesIO(raw))
-        if version != (1, 0):
-            raise ValueError("version")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        if math.prod(shape) * dtype.itemsize != len(raw) - file.tell() or dtype.hasobject:
+        found = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read():
             raise ValueError("length")
-        return np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
+        return found
     except Exception:  # whatever a damaged header makes NumPy say
-        raise FormatError(f"{shown(path)}: {advice}") from None
+        raise FormatError(
+            f"{shown(path)}: damaged; it cannot be asked for again: restore the file, or start a new run"
+        ) from None

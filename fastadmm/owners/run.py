@@ -20,11 +20,8 @@ from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetE
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.files.seal import SEAL, check_seal
-from fastadmm.owners.account import LEDGER, Answers, RunAccount
-from fastadmm.owners.learner import Learner
+from fastadmm.owners.account import Answers, charge_all_rounds
 from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
-from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.releases import Payment
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
@@ -39,14 +36,17 @@ from fastadmm.store.transform import Transform
 
 RUN_FILE = "owners-run.toml"
 
+#: The run's own ledger, where none is shared.
+_LEDGER = "ledger.jsonl"
+
 #: A run with owners of rows.
 OWNERS = Kind(
     RUN_FILE,
     (
-        RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
+        RUN_FILE, "environment.json", _LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
         "model", ".*.tmp"
     ),
-    LEDGER,
+    _LEDGER,
     f"no {RUN_FILE}: not a run with owners of rows"
 )  # fmt: skip
 
@@ -63,12 +63,10 @@ def start_owner_run(
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Train with owners of rows into a new run directory."""
-    display = display or Silent()
     folder = RunFolder(out, OWNERS)
     folder.refuse_existing(force)
     data = open_owners(settings.data)
-    engine = Engine(settings.threads)
-    setup = _setup(settings, data, engine, stream)
+    setup = _setup(settings, data, stream)
     refuse_others(settings, setup.loss)
     identifier = secrets.token_hex(8)
 
@@ -76,13 +74,13 @@ def start_owner_run(
         tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
         paths = {"data": settings.data, "ledger": settings.ledger}
         new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
-        new.write_environment(engine.n_threads)
+        new.write_environment(setup.owners[0].engine.n_threads)
         new.write_json("statement.json", describe_setup(setup))
         (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):
-            return _run(folder, identifier, setup, data, display)
+            return _run(folder, identifier, setup, data, display or Silent())
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -112,39 +110,41 @@ def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None
                 return document
         if logged:
             raise ConfigError(f"{shown(path)}: key 'objective' is of an older version; start a new run")
-        setup = _setup(settings, data, Engine(settings.threads), stream)
-        return _run(folder, identifier, setup, data, display)
+        return _run(folder, identifier, _setup(settings, data, stream), data, display)
 
 
-def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) -> Setup:
+def _setup(settings: OwnerSettings, data: Owners, stream: bool) -> Setup:
     free = available_memory()
     need = sum(owner.nbytes for owner in data.owners)
     in_memory = not stream and (free is None or need < free // 2)
-    return make_setup(settings, data, engine, in_memory=in_memory)
+    return make_setup(settings, data, Engine(settings.threads), in_memory=in_memory)
 
 
 def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display: Display) -> dict[str, Any]:
-    statement = describe_setup(setup)
+    statement, learner = describe_setup(setup), setup.learner()
     display.note(
         f"{setup.n_samples} records, {len(setup.owners)} owners "
         f"({', '.join(f'{o.name}: {o.n_samples}' for o in setup.owners)}), {setup.n_parameters} parameters"
     )
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")
     display.note(statement["sentence"])
-    learner = setup.learner()
-    account = RunAccount(folder.path, identifier, setup, data) if statement["claimed"] else None
-    if account is not None:
-        account.charge_all_rounds()
+    payment = charge_all_rounds(folder.ledger, identifier, setup, data, claimed=statement["claimed"])
     shape = (len(setup.owners), setup.n_parameters)
-    free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
-    payment = account.note if account is not None else lambda number: free
     answers = Answers(folder.path / "answers", identifier, shape, payment)
-    begin = time.monotonic()
-    replayed = []
+
+    def round_made() -> dict[str, Any]:
+        # Owners answer in their order; each of them uses all threads.
+        found = answers.obtain(
+            learner.k, lambda: np.stack([owner.answer(learner.theta) for owner in setup.owners])
+        )
+        record = {"round": learner.k, **learner.receive(setup.weights @ found)}
+        return {**record, "noise": math.sqrt(setup.noise_variance)}
+
+    begin, replayed = time.monotonic(), []
     while learner.k <= learner.queries and answers.holds(learner.k):
-        replayed.append(_round(setup, learner, answers))
-    if learner.k > 1:
-        display.note(f"{learner.k - 1} rounds were answered already")
+        replayed.append(round_made())
+    if replayed:
+        display.note(f"{len(replayed)} rounds were answered already")
     interrupted = False
     with stop_on_signal() as stop_requested, folder.open_log(len(replayed)) as log:
         # What was logged then, or what the answers say now.
@@ -154,33 +154,34 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
                 log.append(record)
         display.start(learner.queries)
         try:
-            while learner.k <= learner.queries:
-                if stop_requested():
-                    interrupted = True
-                    break
-                record = _round(setup, learner, answers)
-                record["seconds"] = time.monotonic() - begin
+            while learner.k <= learner.queries and not (interrupted := stop_requested()):
+                record = round_made() | {"seconds": time.monotonic() - begin}
                 log.append(record)
                 display.round(record)
         finally:
             display.stop()
-    document = _document(setup, learner, statement, interrupted)
+    done = learner.k - 1
+    document = {
+        "status": str(Status.INTERRUPTED if interrupted else Status.CONVERGED),
+        "message": f"interrupted after {done} of {learner.queries} rounds"
+        if interrupted
+        else f"all {done} rounds answered",
+        "rounds": done,
+        "method": setup.method,
+        "step": setup.step,
+        "loss": setup.loss.name,
+        "lambda": setup.settings.lambda_,
+        "noise_variance": setup.noise_variance,
+        "parameters": [float(v) for v in learner.model],
+        "statement": statement,
+    }
     if not interrupted:
-        model = _model(setup, learner, data, identifier, statement["claimed"])
+        status = "private gradients" if statement["claimed"] else "gradients, no epsilon claimed"
+        certificate = {"status": status, "rounds": done}
+        model = _model(setup, learner.model, data, certificate, model_id_of(identifier, done))
         write_model(folder.model, model, force=True)
     folder.write_json("result.json", document)
     return document
-
-
-def _round(setup: Setup, learner: Learner, store: Answers) -> dict[str, Any]:
-    # Owners answer in their order; each of them uses all threads.
-    def ask() -> np.ndarray:
-        return np.stack([owner.answer(learner.theta) for owner in setup.owners])
-
-    answers = store.obtain(learner.k, ask)
-    record: dict[str, Any] = {"round": learner.k, **learner.receive(setup.weights @ answers)}
-    record["noise"] = math.sqrt(setup.noise_variance)
-    return record
 
 
 def _finished(path: Path) -> dict[str, Any]:
@@ -194,51 +195,21 @@ def _finished(path: Path) -> dict[str, Any]:
     return document
 
 
-def _document(setup: Setup, learner: Learner, statement: dict[str, Any], interrupted: bool) -> dict[str, Any]:
-    done = learner.k - 1
-    status = Status.INTERRUPTED if interrupted else Status.CONVERGED
-    return {
-        "status": str(status),
-        "message": f"interrupted after {done} of {learner.queries} rounds"
-        if interrupted
-        else f"all {done} rounds answered",
-        "rounds": done,
-        "method": setup.method,
-        "step": setup.step,
-        "loss": setup.loss.name,
-        "lambda": setup.settings.lambda_,
-        "noise_variance": setup.noise_variance,
-        "parameters": [float(v) for v in learner.model],
-        "statement": statement,
-    }
-
-
-def _model(setup: Setup, learner: Learner, data: Owners, identifier: str, claimed: bool) -> Model:
-    theta = learner.model
+def _model(setup: Setup, theta: np.ndarray, data: Owners, certificate: dict[str, Any], name: str) -> Model:
     file = data.owners[0]
-    weights = theta[: file.n_features]
-    recipe = file.recipe
+    weights, recipe = theta[: file.n_features], file.recipe
     if "components" in recipe:
         weights = recipe["components"].T @ weights
+    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
     return Model(
         loss=setup.loss.name,
         task=setup.loss.task,
         lam=setup.settings.lambda_,
         intercept=float(theta[-1]) if setup.settings.intercept else 0.0,
         classes=data.classes,
-        parties=[
-            PartyModel(
-                PARTY,
-                weights,
-                file.source_names,
-                Transform(center=recipe.get("center"), scale=recipe.get("scale")),
-            )
-        ],
-        certificate={
-            "status": "private gradients" if claimed else "gradients, no epsilon claimed",
-            "rounds": learner.k - 1,
-        },
-        model_id=model_id_of(identifier, learner.k - 1),
+        parties=[PartyModel(PARTY, weights, file.source_names, transform)],
+        certificate=certificate,
+        model_id=name,
     )
 
 
