@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.privacy import public
-from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
-from fastadmm.privacy.game import Asking, Case, cost_check
+from fastadmm.privacy.fusion_party import FusionMessage, fusion_budget
+from fastadmm.privacy.game import Asking, Case, Script, Tap, many_rows, on_grid
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_audit import normal_of
 from fastadmm.privacy.noise_tests import Check, at_distances, links_check, outcomes_check, reuse_check
 from fastadmm.privacy.public import PublicLabels
-from fastadmm.privacy.transcript import Script, Tap, epsilon_spent, many_rows, on_grid
 from fastadmm.settings.privacy import FusionPrivacy
 
 Array = np.ndarray
@@ -29,13 +28,6 @@ _PUSHES = (0.3, 1.0, 3.0, 10.0)
 
 #: Sizes of the records' rows: the longer one has to be shortened.
 _LONG, _SHORT = 1e6, 2.0**-8
-
-
-def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
-    """The exact total cost of the releases that a run recorded."""
-    gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
-    cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
-    return cost_check("cost of the releases on record, exact", cost, settings, "by the record")
 
 
 def fusion_cases(settings: FusionPrivacy) -> Iterator[Case]:
@@ -117,7 +109,7 @@ def public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
 _PLACES = np.array([-3.0, -1.0, -0.9, -0.7, -0.5, -0.31, -0.1, 0.0, 0.13, 0.4, 0.55, 0.8, 0.99, 1.0, 2.0])
 
 
-def symbol_checks(settings: FusionPrivacy, ask: Asking, claimed: float, trials: int) -> list[Check]:
+def symbol_checks(settings: FusionPrivacy, ask: Asking, trials: int) -> list[Check]:
     """Is no symbol beyond e^epsilon times as frequent as of another score? ``docs/privacy.md#the-audit``."""
     n = max(many_rows(max(trials // 3, 300), settings.delta), 2)
     labels = public_labels(settings, ((np.arange(n) // 2) % 2).astype(np.float64))
@@ -143,9 +135,9 @@ def symbol_checks(settings: FusionPrivacy, ask: Asking, claimed: float, trials: 
             return [Check("symbols", "the channel is another although the past is the same", True)]
         for name, of in parts:
             np.add.at(tables[name], (place[of], found.levels[of].astype(np.int64)), 1)
-        numbers += [normal_of(drawn.numbers) for drawn in tap.uniforms]
+        numbers += map(normal_of, tap.uniforms)
     return [
-        outcomes_check("symbols", tables, claimed),
+        outcomes_check("symbols", tables, fusion_budget(settings).symbol),
         links_check(at_distances(numbers), "independence of the symbols"),
         reuse_check(np.concatenate([*numbers, np.zeros(0)]), "symbols' randomness used twice"),
     ]

@@ -1,16 +1,19 @@
 """The audit of noise: what a source draws, what whole runs drew, and what decides every number of it."""
 
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise, product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.privacy.game import Release, Tap
 from fastadmm.privacy.noise import calibrate
 from fastadmm.privacy.noise_tests import (
     Check,
@@ -25,7 +28,6 @@ from fastadmm.privacy.noise_tests import (
     size_check,
     tails_check,
 )
-from fastadmm.privacy.transcript import Release, Tap
 
 Array = np.ndarray
 
@@ -62,19 +64,22 @@ def audit_noise(
         return [Check("size of the noise", "no noise was drawn", True, float("inf"))]
     if not all(release.on_grid for release in every):
         return [Check("grid of the noise", "digits below the grid are those of the exact values", True)]
-    uniforms = [normal_of(drawn.numbers) for drawn in tap.uniforms]
-    side = [release.noise for release in tap.releases if len(release.exact) == _SIDE]
+    noises, exact = [release.noise for release in every], [release.exact for release in every]
+    together, uniforms = np.concatenate(noises), [normal_of(numbers) for numbers in tap.uniforms]
+    of_uniforms = (
+        law_check(np.concatenate(uniforms)),
+        reuse_check(np.concatenate(uniforms)),
+        links_check(at_distances(uniforms)),
+    )
     return [
-        *_battery(every, _links((tap.releases, *runs)), cost),
-        directions_check(np.array(side)),
-        *(
-            replace(check, name=f"uniform numbers: {check.name}")
-            for check in (
-                law_check(np.concatenate(uniforms)),
-                reuse_check(np.concatenate(uniforms)),
-                links_check(at_distances(uniforms)),
-            )
-        ),
+        size_check(parts_of(every), cost),
+        law_check(together),
+        tails_check(together),
+        reuse_check(together),
+        links_check({**_links((tap.releases, *runs)), **at_distances(noises)}),
+        patterns_check(noises, exact),
+        directions_check(np.array([r.noise for r in tap.releases if len(r.exact) == _SIDE])),
+        *(replace(check, name=f"uniform numbers: {check.name}") for check in of_uniforms),
         _source_key_check(make, discrete),
         *([] if discrete else [_nonce_check(make)]),
         _process_check(make),
@@ -97,61 +102,47 @@ def _drawn(make: Maker, trials: int) -> Tap:
     return tap
 
 
-def _battery(
-    releases: Sequence[Release], pairs: dict[str, list[tuple[Array, Array]]], cost: Callable[[float], float]
-) -> list[Check]:
-    noises, exact = [release.noise for release in releases], [release.exact for release in releases]
-    together = np.concatenate(noises)
-    return [
-        size_check(parts_of(releases), cost),
-        law_check(together),
-        tails_check(together),
-        reuse_check(together),
-        links_check({**pairs, **at_distances(noises)}),
-        patterns_check(noises, exact),
-    ]
-
-
 def parts_of(releases: Sequence[Release]) -> dict[str, Array]:
     """Noise by what its numbers have in common: party, round, length, place, size of the exact value."""
     parts: dict[str, list[Array]] = {}
-
-    def put(name: str, numbers: Array) -> None:
-        parts.setdefault(name, []).append(numbers)
-
     for release in releases:
         noise, size, n = release.noise, np.abs(release.exact), len(release.exact)
         largest = float(size.max(initial=0.0))
-        put("all numbers", noise)
-        put(f"party {release.party}", noise)
-        put(f"round {release.round}" if release.round < 64 else "later rounds", noise)
-        put(f"releases of {2 ** n.bit_length()} numbers or half", noise)
-        put("first numbers", noise[:1])
-        put("last numbers", noise[-1:])
-        put("numbers whose exact value is 0", noise[size == 0.0])
-        put("numbers whose exact value is nearly the largest", noise[(size > 0.66 * largest) & (size > 0.0)])
-        put("numbers whose exact value is negative", noise[release.exact < 0.0])
-        for k in range(min(n, 128)) if n >= 256 else ():
-            put(f"number {k} of every 128", noise[k::128])
-        for first in range(0, n if n > 1024 else 0, 1024):
-            put(f"numbers from {first} of a release", noise[first : first + 1024])
+        found = {
+            "all numbers": noise,
+            f"party {release.party}": noise,
+            f"round {release.round}" if release.round < 64 else "later rounds": noise,
+            f"releases of {2 ** n.bit_length()} numbers or half": noise,
+            "first numbers": noise[:1],
+            "last numbers": noise[-1:],
+            "numbers whose exact value is 0": noise[size == 0.0],
+            "numbers whose exact value is nearly the largest": noise[(size > 0.66 * largest) & (size > 0.0)],
+            "numbers whose exact value is negative": noise[release.exact < 0.0],
+        }
+        if n >= 256:
+            found |= {f"number {k} of every 128": noise[k::128] for k in range(128)}
+        if n > 1024:
+            found |= {f"numbers from {k} of a release": noise[k : k + 1024] for k in range(0, n, 1024)}
+        for name, numbers in found.items():
+            parts.setdefault(name, []).append(numbers)
     return {name: np.concatenate(found) for name, found in parts.items()}
 
 
 def _links(runs: Sequence[Sequence[Release]]) -> dict[str, list[tuple[Array, Array]]]:
     """Pairs of releases of equal length: one after the other, and of two parties in a round."""
-    steps: list[tuple[Array, Array]] = []
-    parties: list[tuple[Array, Array]] = []
-    for run in runs:
-        for ordered, pairs in (
-            (sorted(run, key=lambda r: (r.party, r.round)), steps),
-            (sorted(run, key=lambda r: (r.round, r.party)), parties),
-        ):
-            for one, other in pairwise(ordered):
-                alike = one.party == other.party if pairs is steps else one.round == other.round
-                if alike and len(one.exact) == len(other.exact):
-                    pairs.append((one.noise, other.noise))
-    return {"successive releases": steps, "releases of two parties": parties}
+    found = {}
+    for name, same, other in (
+        ("successive releases", "party", "round"),
+        ("releases of two parties", "round", "party"),
+    ):
+        orders = (sorted(run, key=attrgetter(same, other)) for run in runs)
+        pairs = [pair for ordered in orders for pair in pairwise(ordered)]
+        found[name] = [
+            (one.noise, next_.noise)
+            for one, next_ in pairs
+            if getattr(one, same) == getattr(next_, same) and len(one.exact) == len(next_.exact)
+        ]
+    return found
 
 
 def normal_of(uniforms: Array) -> Array:
@@ -179,30 +170,24 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
         os.urandom = own
 
 
-def key_check(
-    name: str, what: str, draw: Callable[[], Array], moves: Callable[[Array], Any], wrong: str = ""
-) -> Check:
+def key_check(name: str, what: str, draw: Callable[[], Array], moves: Callable[[Array], Any]) -> Check:
     """Do 256 bits of the system's randomness, each by itself, and nothing else decide a draw? No sampling."""
-    given, asked = os.urandom(_KEY_BITS // 8), 0
+    wrong = ""
+    given = os.urandom(_KEY_BITS // 8)
 
-    def under(flip: int | None) -> Array:
-        nonlocal asked
-        raw, asked = bytearray(given), 0
+    def under(flip: int | None = None) -> tuple[Array, int]:
+        """A draw, and how many bits it asked for."""
+        raw = bytearray(given)
         if flip is not None:
             raw[flip // 8] ^= 1 << flip % 8
+        stream = io.BytesIO(raw)
+        with from_system(lambda size: stream.read(size).ljust(size, b"\0")):
+            return draw(), 8 * stream.tell()
 
-        def answer(size: int) -> bytes:
-            nonlocal asked
-            begin, asked = asked, asked + size
-            return bytes(raw[begin:asked]).ljust(size, b"\0")
-
-        with from_system(answer):
-            return draw()
-
-    base = under(None)
-    if not np.array_equal(base, under(None)):
+    base, asked = under()
+    if not np.array_equal(base, under()[0]):
         wrong = f"other randomness than the operating system's decides {what}"
-    bits = sum(bool(moves(under(flip) != base)) for flip in range(min(8 * asked, _KEY_BITS)))
+    bits = sum(bool(moves(under(flip)[0] != base)) for flip in range(asked))
     found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide {what}"
     return exact_check(name, wrong or (found if bits < _KEY_BITS else ""), found)
 
@@ -224,8 +209,8 @@ def _nonce_check(make: Maker) -> Check:
     """Draws under one key, which differ by party, round and stream alone."""
     given = os.urandom(64)
     drawn: list[Array] = []
-    for party in _PARTIES:
-        with from_system(lambda size: given[:size]):
+    with from_system(lambda size: given[:size]):
+        for party in _PARTIES:
             source = make(party)
             drawn += [_draw(source, 24, t, stream) for t in _ROUNDS for stream in (0, 1)]
     return reuse_check(np.concatenate(drawn), "noise used twice, under one key")

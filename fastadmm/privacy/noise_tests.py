@@ -129,15 +129,21 @@ def links_check(
 _DISTANCES = {2**k + near for k in (0, *range(2, 11), 12, 13, 14, 15) for near in (-1, 0, 1)} - {0}
 
 
+def apart(numbers: Array, distance: int) -> tuple[Array, Array]:
+    """Pairs of numbers at a distance, each number once. Shapes: numbers (n,)."""
+    whole = len(numbers) // (2 * distance) * 2 * distance
+    cut = numbers[:whole].reshape(-1, 2, distance)
+    return cut[:, 0].ravel(), cut[:, 1].ravel()
+
+
 def at_distances(noises: Sequence[Array]) -> dict[str, list[tuple[Array, Array]]]:
     """Pairs of numbers of one release at the same distance, and its halves."""
     found: dict[str, list[tuple[Array, Array]]] = {}
     for noise in noises:
         for distance in {*_DISTANCES, len(noise) // 2}:
-            if distance and (whole := len(noise) // (2 * distance) * 2 * distance):
+            if 0 < 2 * distance <= len(noise):
                 name = "halves" if 2 * distance == len(noise) else f"numbers at distance {distance}"
-                cut = noise[:whole].reshape(-1, 2, distance)
-                found.setdefault(name, []).append((cut[:, 0].ravel(), cut[:, 1].ravel()))
+                found.setdefault(name, []).append(apart(noise, distance))
     return found
 
 

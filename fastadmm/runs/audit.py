@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,36 +17,40 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.accounts import LABELS
+from fastadmm.privacy.adversary import message_cases
 from fastadmm.privacy.books_audit import Cost, audit_books, too_little_stated
-from fastadmm.privacy.fusion_audit import fusion_cases, recorded_cost, symbol_checks
+from fastadmm.privacy.fusion_audit import fusion_cases, symbol_checks
 from fastadmm.privacy.fusion_mechanisms import STEPS
-from fastadmm.privacy.fusion_party import FusionBudget, fusion_budget
-from fastadmm.privacy.game import Case, asked_in_a_run, problem_of, replay, replay_checks, run_releases
+from fastadmm.privacy.game import (
+    UNLIMITED,
+    Case,
+    asked_in_a_run,
+    cost_check,
+    made_run,
+    problem_of,
+    replay,
+    replay_checks,
+    run_releases,
+)
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.message_audit import declared_cost, message_cases
 from fastadmm.privacy.noise_audit import audit_noise
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check, exact_check
 from fastadmm.privacy.releases import read_release
 from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
-
-__all__ = ["Check", "audit_run", "audit_settings", "cases_of", "claim_of", "or_its_end"]
 
 #: The modes, whose functions are looked up when they are called, as a run does.
 _MODES: Any = {"message": message, "fusion": fusion}
 
-#: What a fusion run writes down of its releases, in the order of :class:`FusionBudget`.
-_BUDGET = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
-
 #: Numbers of noise that are tested.
 _TRIALS = 200_000
 
+#: A charge that is less by no more than this share is rounded.
+_ROUNDING = 1e-6
 
-def _quiet(text: str) -> None:
-    """Tell nobody."""
+Note = Callable[[str], None]
 
 
 def audit_settings(
@@ -53,7 +58,7 @@ def audit_settings(
     mu: float = 1.0,
     trials: int | None = None,
     recorded: Sequence[Check] = (),
-    note: Callable[[str], None] = _quiet,
+    note: Note = lambda text: None,
 ) -> list[Check]:
     """Audit a claim: what is on record, the code on worst neighbours, its noise, symbols, labels and books.
 
@@ -64,8 +69,7 @@ def audit_settings(
     trials, publish = trials or _TRIALS, _MODES[settings.mode].publish_labels
     # The ledger shall not stop what is to be measured.
     unlimited = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
-    checks = list(recorded)
-    checks += or_its_end("runs", lambda: _played(unlimited, mu, trials, note))
+    checks = [*recorded, *or_its_end("runs", lambda: _played(unlimited, mu, trials, note))]
     note("drawing labels")
     checks += or_its_end("labels", lambda: audit_labels(unlimited, trials, publish))
     note("comparing ledger and statement with releases")
@@ -75,12 +79,11 @@ def audit_settings(
     return checks
 
 
-def _played(
-    settings: DifferentialPrivacy, mu: float, trials: int, note: Callable[[str], None]
-) -> list[Check]:
+def _played(settings: DifferentialPrivacy, mu: float, trials: int, note: Note) -> list[Check]:
     """The game on a mode's worst neighbours, in this process, and the noise that the mode draws."""
+    alone = settings.with_(label_epsilon=None)
     if isinstance(settings, MessagePrivacy):
-        settings = settings.with_(label_epsilon=None)  # labels have a check of their own
+        settings = alone  # labels have a check of their own
     note("replaying messages on neighbours")
     ask, discrete = asked_in_a_run(settings, mu), settings.sampler == "discrete"
     with Engine(1).limited():
@@ -88,17 +91,15 @@ def _played(
         worst = max(found, key=lambda each: each.epsilon)
 
         def cost(share: float) -> float:
-            gdp = worst.gdp / share if share > 0.0 else math.inf
-            return epsilon_spent(gdp, settings.delta, worst.pure, discrete)
+            return Cost(worst.gdp / share if share > 0.0 else math.inf, worst.pure).epsilon(settings)
 
         note("drawing noise")
-        alone = settings.with_(label_epsilon=None)
         with contextlib.closing(made_run(alone, problem_of([np.ones((2, 1))] * 2, mu))) as idle:
             source = idle.noise_source
         checks = replay_checks("all messages", settings, found)
         checks += audit_noise(source, [run_releases(alone, mu)], trials, cost, discrete)
         if isinstance(settings, FusionPrivacy):
-            checks += symbol_checks(settings, ask, fusion_budget(settings).symbol, trials)
+            checks += symbol_checks(settings, ask, trials)
     return checks
 
 
@@ -118,142 +119,114 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
         raise
     except Exception as error:  # whatever it is: what cannot be audited must not pass
         kind = "" if isinstance(error, FastadmmError) else f"{type(error).__name__}: "
-        found = f"the code ends with: {kind}{error}"
-        return [Check(f"{what} on data that are allowed", found, True)]
+        return [Check(f"{what} on data that are allowed", f"the code ends with: {kind}{error}", True)]
 
 
-def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
-    """Audit what a run has on record and the code that made it."""
-    from fastadmm.runs.private import LEDGER, STATEMENT
-
-    config, mechanism = _on_record(run)
-    path, claim = run / STATEMENT, config.privacy
-    held = run / LEDGER if config.ledger is None else Path(config.ledger)
-    if claim.mode == "fusion":
-        mu, recorded = 1.0, recorded_cost(claim, FusionBudget(*_parts(mechanism, path, *_BUDGET)))
-    else:
-        mu, sigma = _parts(mechanism, path, "mu", "sigma")
-        recorded = declared_cost(claim, mu, sigma)
-    checks = audit_settings(claim, mu, trials, [recorded], note)
-    return checks + recorded_books(run, claim, mechanism, held, path)
-
-
-def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
-    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
-    from fastadmm.runs.private import STATEMENT
-
-    config, mechanism = _on_record(run)
-    if config.privacy.mode == "fusion":
-        return config.privacy, 1.0
-    return config.privacy, _parts(mechanism, run / STATEMENT, "mu", "sigma")[0]
-
-
-def _on_record(run: Path) -> tuple[Any, Any]:
-    """Configuration of a private run, and the numbers behind its statement."""
+# --- what a run has on record
+def audit_run(run: Path, trials: int | None, note: Note) -> tuple[list[Check], DifferentialPrivacy, float]:
+    """Audit what a run has on record and the code that made it; the claim, and its modulus mu."""
     from fastadmm.runs.config import recorded
-    from fastadmm.runs.private import STATEMENT
+    from fastadmm.runs.private import LEDGER, STATEMENT
 
     path = run / STATEMENT
     with storage_errors(path, "read"):
         if not path.exists():
             raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
-        try:
-            mechanism = read_json(path).get("mechanism")
-        except AttributeError as error:
-            raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    found = recorded(run)
-    if mechanism is None or found.config.privacy.mode == "none":
+        document = read_json(path)
+    if not isinstance(document, dict):
+        raise FormatError(f"{shown(path)}: not a privacy record: {type(document).__name__}")
+    config, mechanism = recorded(run).config, document.get("mechanism")
+    claim = config.privacy
+    if mechanism is None or not isinstance(claim, DifferentialPrivacy):
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
-    return found.config, mechanism
-
-
-def _parts(mechanism: Any, path: Path, *keys: str) -> list[float]:
-    """Positive numbers that a run wrote down of its noise; that of norms may be zero."""
+    keys: tuple[str, ...] = ("mu", "sigma")
+    if claim.mode == "fusion":
+        keys = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
     try:
         parts = {key: float(mechanism[key]) for key in keys}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
     if not all(0.0 < part < math.inf or (key == "norm_gdp" and part == 0.0) for key, part in parts.items()):
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
-    return list(parts.values())
+    mu = parts.get("mu", 1.0)  # mode "fusion" has none
+    checks = audit_settings(claim, mu, trials, [_recorded_cost(claim, parts)], note)
+    held = run / LEDGER if config.ledger is None else Path(config.ledger)
+    return checks + recorded_books(run, claim, parts, held, document), claim, mu
 
 
-#: A charge that is less by no more than this share is rounded.
-_ROUNDING = 1e-6
+def _recorded_cost(settings: DifferentialPrivacy, parts: Mapping[str, float]) -> Check:
+    """Is the noise on record enough for the claim, according to the theorems?"""
+    if not isinstance(settings, MessagePrivacy):
+        symbol, *gdps = parts.values()
+        cost = Cost(math.hypot(*gdps), (symbol,)).epsilon(settings)
+        return cost_check("cost of the releases on record, exact", cost, settings, "by the record")
+    sigma, bound = parts["sigma"], message_sensitivity(settings, parts["mu"], 1)
+    cost = Cost(math.sqrt(settings.rounds) * bound.value / sigma).epsilon(settings)
+    where = f"for {settings.rounds} message(s) with sigma {sigma:.4g} and sensitivity {bound.value:.4g}"
+    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})")
 
 
 def recorded_books(
-    run: Path, settings: DifferentialPrivacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
+    run: Path,
+    settings: DifferentialPrivacy,
+    parts: Mapping[str, float],
+    ledger: Path,
+    document: Mapping[str, Any],
 ) -> list[Check]:
     """Compare charges, statement and total of a run with what its stored releases cost; nothing is run."""
-    name = "releases, ledger and statement on record"
-    paths = sorted((run / "messages").glob("[!.]*.npz"))
-    stored = {path.stem: read_release(path) for path in paths}
+    from fastadmm.runs.private import STATEMENT
+
+    name, place = "releases, ledger and statement on record", shown(run / STATEMENT)
+    stored = {path.stem: read_release(path) for path in sorted((run / "messages").glob("[!.]*.npz"))}
     if not stored:
         return []
     if not ledger.exists():
         return [Check(name, f"not compared: {shown(ledger)} is not there", False)]
-    with storage_errors(statement, "read"):
-        document = read_json(statement)
     try:
-        said, run_id = (
-            PrivacyStatement.from_json(document["statement"], shown(statement)),
-            str(document["run"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{shown(statement)}: not a privacy record: {error}") from None
-    charges = Ledger(ledger).charges
-    costs, wrong = _costs(stored, settings, mechanism, [c for c in charges if c.run == run_id])
-    by_name = [costs.get(p.name, Cost(0.0)) for p in said.parties]
-    wrong = wrong or too_little_stated(said, settings, by_name)
-    right = f"{len(stored)} stored releases are charged, added up and stated"
-    return [exact_check(name, wrong, right)]
+        said, identifier = PrivacyStatement.from_json(document["statement"], place), str(document["run"])
+    except KeyError as error:
+        raise FormatError(f"{place}: not a privacy record: {error}") from None
+    own = [charge for charge in Ledger(ledger).charges if charge.run == identifier]
+    costs, wrong = _costs(stored, settings, parts, own)
+    wrong = wrong or too_little_stated(said, settings, [costs.get(p.name, Cost()) for p in said.parties])
+    return [exact_check(name, wrong, f"{len(stored)} stored releases are charged, added up and stated")]
 
 
 def _costs(
-    stored: Mapping[str, dict[str, Any]],
+    stored: Mapping[str, Mapping[str, Any]],
     settings: DifferentialPrivacy,
-    mechanism: Mapping[str, Any],
+    parts: Mapping[str, float],
     charges: Sequence[Charge],
 ) -> tuple[dict[str, Cost], str]:
     """What the releases of each party cost together; and the first charge that is less than its release."""
-    squares: dict[str, float] = {}
-    pures: dict[str, list[float]] = {}
+    costs: dict[str, Cost] = defaultdict(Cost)
     for name, values in stored.items():
         draw = str(values.get("draw", ""))
         if not draw:
             continue  # of an older version, whose charges do not say what they are for
         own = [c for c in charges if c.draw == draw]
-        charged = math.hypot(0.0, *(c.gdp for c in own), *(math.sqrt(2.0 * c.rho) for c in own))
-        symbols = math.fsum(c.pure for c in own)
         if name == "labels":
             labels = math.fsum(c.pure for c in own if c.role == LABELS)
             if labels < (settings.label_epsilon or math.inf) * (1.0 - _ROUNDING):
                 return {}, f"the stored labels are charged {labels:.4g}, they cost {settings.label_epsilon}"
             continue
-        party, gdp, pure, grid = _cost(name, values, settings, mechanism)
-        if grid:
-            return {}, grid
-        if charged < gdp * (1.0 - _ROUNDING):
-            return {}, f"{name} is charged mu = {charged:.4g}, by its noise it costs {gdp:.4g}"
+        if isinstance(settings, MessagePrivacy):
+            party, sigma = name.split("-", 2)[2], parts["sigma"]
+            cost = Cost(message_sensitivity(settings, parts["mu"], 1).value / sigma)
+            due = 2.0 ** (math.floor(math.log2(sigma)) - 28)
+            if values["grid"] != due:
+                return {}, f"{name} lies on a grid of {values['grid']}, {due} is due"
+        else:
+            (_, sigma, sensitivity), (_, moments) = values["model"], values["moments"]
+            model = math.sqrt(STEPS) * float(sensitivity / sigma)
+            gdp = math.hypot(model, 2.0 / float(moments), parts["norm_gdp"])
+            party, cost = name.removeprefix("fusion-"), Cost(gdp, (float(values["channel"][0]),))
+        charged = math.hypot(0.0, *(c.gdp for c in own), *(math.sqrt(2.0 * c.rho) for c in own))
+        symbols, pure = math.fsum(c.pure for c in own), math.fsum(cost.pure)
+        if charged < cost.gdp * (1.0 - _ROUNDING):
+            return {}, f"{name} is charged mu = {charged:.4g}, by its noise it costs {cost.gdp:.4g}"
         if symbols < pure * (1.0 - _ROUNDING):
             return {}, f"{name} is charged {symbols:.4g} for symbols of {pure:.4g}"
-        squares[party] = squares.get(party, 0.0) + gdp * gdp
-        pures.setdefault(party, []).extend([pure] if pure else [])
-    return {p: Cost(math.sqrt(s), tuple(pures[p])) for p, s in squares.items()}, ""
-
-
-def _cost(
-    name: str, values: Mapping[str, Any], settings: DifferentialPrivacy, mechanism: Mapping[str, Any]
-) -> tuple[str, float, float, str]:
-    """Party, mu, epsilon of symbols of one release; and what is wrong with its grid."""
-    if not isinstance(settings, MessagePrivacy):
-        (_, sigma, sensitivity), (_, moments) = values["model"], values["moments"]
-        model = math.sqrt(STEPS) * float(sensitivity / sigma)
-        gdp = math.hypot(model, 2.0 / float(moments), float(mechanism["norm_gdp"]))
-        return name.removeprefix("fusion-"), gdp, float(values["channel"][0]), ""
-    sigma = float(mechanism["sigma"])
-    gdp = message_sensitivity(settings, float(mechanism["mu"]), 1).value / sigma
-    due = 2.0 ** (math.floor(math.log2(sigma)) - 28)
-    grid = "" if float(values["grid"]) == due else f"{name} lies on a grid of {values['grid']}, {due} is due"
-    return name.split("-", 2)[2], gdp, 0.0, grid
+        before = costs[party]
+        costs[party] = Cost(math.hypot(before.gdp, cost.gdp), before.pure + cost.pure)
+    return costs, ""
