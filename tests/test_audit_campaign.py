@@ -10,11 +10,11 @@ from fastadmm import Privacy
 from fastadmm.privacy import accounting, fusion_mechanisms
 from fastadmm.privacy.game import Release, delta_spent, epsilon_spent
 from fastadmm.privacy.noise import Calibration, GridMessage
-from fastadmm.privacy.noise_audit import parts_of
 from fastadmm.privacy.noise_tests import (
     at_distances,
     directions_check,
     links_check,
+    parts_of,
     patterns_check,
     size_check,
 )

@@ -23,9 +23,9 @@ from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.books_audit import cost_of, too_little
 from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.game import UNLIMITED, Asked, Asking, Case, Tap, replay, replay_checks
+from fastadmm.privacy.game import UNLIMITED, Asked, Asking, Case, Check, Tap, replay, replay_checks
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
+from fastadmm.privacy.noise_tests import reuse_check, size_check
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.audit import cases_of
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy

@@ -1,13 +1,17 @@
-"""The worst neighbours of mode "message": a search for those that a message distinguishes best.
+"""The worst neighbours of both modes; of mode "message" those that a search finds.
 
 The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) can be
 made of rows of norm at most 1 and targets in [-W, W]. So the worst case over all data sets in two columns is
 a search over nine numbers: G, q, the record before and after, and its target. An audit plays the game on the
 neighbours that the bounds are about, and for every clip on those that would be farthest apart without it.
+
+In mode "fusion" one record turns from a long row into its opposite, or, where the row norm is found with
+noise, into the opposite row of the smallest norm, so that nearly every count differs as well. Noisy values
+are chosen that drive the local model to where one record moves gradient, moments and symbol farthest.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import InputError
-from fastadmm.privacy.game import Case, many_rows
-from fastadmm.settings.privacy import MessagePrivacy
+from fastadmm.privacy import public
+from fastadmm.privacy.game import Array, Case, Script, many_rows, on_grid
+from fastadmm.privacy.noise import Calibration
+from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
 
 #: A symmetric matrix of side 2, by its entries 11, 12 and 22. Vectors of two columns are complex numbers.
 Gram = tuple[float, float, float]
@@ -237,3 +243,86 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     far = _BEYOND * ball, target, mu / _BEYOND**2
     pairs.append(search("neighbours that need clipped rows", *far, clip, longer=_BEYOND))
     return [pair for pair in pairs if len(pair[1]) * settings.delta < 1.0] or pairs[:1]
+
+
+# --- mode "fusion"
+#: Shares of sigma by which the chosen past pushes every gradient.
+_PUSHES = (0.3, 1.0, 3.0, 10.0)
+
+#: Sizes of the records' rows: the longer one has to be shortened.
+_LONG, _SHORT = 1e6, 2.0**-8
+
+
+def fusion_cases(settings: FusionPrivacy) -> Iterator[Case]:
+    """Neighbours by columns, storage, class, place, rows and past: ``docs/privacy.md#the-audit``."""
+    norm = settings.row_norm
+    pairs = [(_LONG, -_LONG), (_LONG, -_SHORT)] if norm is None else [(_LONG * norm, -_LONG * norm)]
+    one, last = pairs[0], pairs[-1]
+    short = _SHORT if norm is None else norm
+    many = many_rows(40_000, settings.delta)
+
+    def cases(
+        record: tuple[float, float],
+        rows: int = 2_000,
+        columns: int = 1,
+        *,
+        place: int = 4,
+        stored: str = "sparse",
+        others: float = 0.0,
+        label: int = 1,
+        pushes: tuple[float | None, ...] = (3.0,),
+        moments: float = 0.0,
+    ) -> Iterator[Case]:
+        """Neighbours whose record lies along a direction in which every column has a share."""
+        if rows > many:
+            return
+        rng, along = np.random.default_rng(5), np.random.default_rng(6).normal(size=columns)
+        along = along / np.linalg.norm(along) if columns > 1 else np.ones(1)
+        first = others * rng.normal(size=(rows, columns))
+        second = first.copy()
+        first[place], second[place] = record[0] * along, record[1] * along
+        classes = np.full(rows, 1.0 - label)
+        classes[place] = float(label)  # the replaced record alone is of its class
+        labels = public_labels(settings, classes)
+        calls = [("fuse", {"target": labels.target, "classes": labels.classes})]
+        for push in pushes:
+            past = None if push is None else _past(along, label, push, moments)
+            name = f"rows {record[0]:.3g} and {record[1]:.3g} long, {rows} rows of {columns} columns"
+            yield Case(name, first, second, calls, past, stored, 1 + columns % 2, place)
+
+    for pair in pairs:
+        yield from cases(pair, pushes=_PUSHES)
+    yield from cases(last, columns=6, stored="dense", pushes=_PUSHES)
+    yield from cases(last, columns=5, place=-1, label=0, pushes=_PUSHES)
+    yield from cases(one, columns=2, place=0, stored="dense")
+    yield from cases(last, many, 2, place=-1, stored="dense")
+    yield from cases(last, 40, 700)
+    yield from cases(last, 12, 5_001)
+    yield from cases(last, 9)
+    yield from cases((1.9 * short, -1.9 * short), 400, 2)
+    yield from cases((3.9 * short, -3.9 * short), 400, 2, stored="dense")
+    yield from cases(last, 301, 4, stored="dense", others=1.0, pushes=(None,))
+    yield from cases(one, 300, 6, others=30.0, pushes=(None,), label=0)
+    yield from cases(one, 500, stored="dense", others=1e-3, pushes=(1.0,))
+    for label, moments in ((1, -9.0), (0, 9.0)):
+        yield from cases(last, 200, 2, others=2.0, pushes=(0.0, 0.1), moments=moments, label=label)
+
+
+def _past(along: Array, label: int, push: float, moments: float) -> Callable[[], Script]:
+    """Noisy values that lead to the smallest row norm and to a large, saturated local model."""
+    away = np.append(-along, 8.0 if label else -8.0)
+
+    def script(call: int, exact: Array, level: Calibration) -> Any:
+        if len(exact) == 1:
+            return on_grid(exact if call == 0 else np.zeros(1), level)
+        if len(exact) == len(away):
+            return on_grid(exact + push * level.sigma * away, level)
+        return on_grid(exact + level.sigma * moments, level)
+
+    return lambda: script
+
+
+def public_labels(settings: FusionPrivacy, classes: Array) -> public.PublicLabels:
+    """Classes of shape (n,) as everybody may know them, with the targets that they make."""
+    epsilon = settings.label_epsilon
+    return public.PublicLabels(classes, classes if epsilon is None else public.soft_targets(classes, epsilon))

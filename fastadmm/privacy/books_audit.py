@@ -17,17 +17,9 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
-from fastadmm.privacy.game import (
-    Tap,
-    enough_labels,
-    epsilon_spent,
-    made_run,
-    many_rows,
-    problem_of,
-    same_calls,
-)
+from fastadmm.privacy import game
+from fastadmm.privacy.game import Check, Tap
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.noise_tests import Check, exact_check
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 
 #: Records of the runs, and what their ledger allows in units of a run's budget.
@@ -50,7 +42,7 @@ class Cost:
 
     def epsilon(self, settings: DifferentialPrivacy) -> float:
         """By the audit's own formulas."""
-        return epsilon_spent(self.gdp, settings.delta, self.pure, settings.sampler == "discrete")
+        return game.epsilon_spent(self.gdp, settings.delta, self.pure, settings.sampler == "discrete")
 
     def too_little(self, who: str, spent: Any) -> str:
         """What a ledger holds too little of somebody's releases; empty for nothing."""
@@ -101,10 +93,10 @@ class _Books:
 
     def __init__(self, settings: DifferentialPrivacy, folder: Path, ledger: str) -> None:
         self.settings, self.folder, self.file = settings, folder, folder / ledger
-        n = many_rows(_ROWS, settings.delta)
+        n = game.many_rows(_ROWS, settings.delta)
         if settings.label_epsilon is not None:
-            n = max(n, enough_labels(settings.label_epsilon))
-        self.problem = problem_of(np.random.default_rng(7).normal(size=(3, n, 3)))
+            n = max(n, game.enough_labels(settings.label_epsilon))
+        self.problem = game.problem_of(np.random.default_rng(7).normal(size=(3, n, 3)))
         self.costs: list[Cost] = []
 
     def run(self, run: str) -> tuple[Any, Tap, str]:
@@ -117,7 +109,7 @@ class _Books:
                     late.append(m)
 
         held: dict[str, Any] = {"ledger": Ledger(self.file), "messages": self.folder / "releases"}
-        solver = made_run(self.settings, self.problem, look=look, run=run, **held)
+        solver = game.made_run(self.settings, self.problem, look=look, run=run, **held)
         with contextlib.closing(solver), tap:
             for _ in range(self.settings.exchanges):
                 solver.round()
@@ -156,7 +148,9 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
     """Recompute what runs cost; hold ledger and statement against it: ``docs/privacy.md#the-audit``."""
     settings = settings.with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
-    if label is not None and many_rows(enough_labels(label), settings.delta) < enough_labels(label):
+    if label is not None and game.many_rows(game.enough_labels(label), settings.delta) < game.enough_labels(
+        label
+    ):
         settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
     with TemporaryDirectory() as folder:
         books = _Books(settings, Path(folder), "ledger.jsonl")
@@ -165,11 +159,13 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
         stated = too_little_stated(first.statement(), settings, books.costs)
         again = _again(books, first) or _room(books) or _too_many(settings)
     return [
-        exact_check(
+        game.exact_check(
             "charges against releases", charges, "every release is charged on disk before it is used"
         ),
-        exact_check("statement against releases", stated, "no epsilon stated is below what releases cost"),
-        exact_check("what is drawn or refused again", again, "nothing is drawn twice, or without room"),
+        game.exact_check(
+            "statement against releases", stated, "no epsilon stated is below what releases cost"
+        ),
+        game.exact_check("what is drawn or refused again", again, "nothing is drawn twice, or without room"),
     ]
 
 
@@ -178,7 +174,7 @@ def _again(books: _Books, first: Any) -> str:
     resumed, tap, _ = books.run("first")
     if tap.releases or tap.uniforms:
         return f"a run that is begun again draws {len(tap.releases)} releases once more"
-    if differ := same_calls(first.driver.answers, resumed.driver.answers):
+    if differ := game.same_calls(first.driver.answers, resumed.driver.answers):
         return f"a run that is begun again gives another {differ}"
     if wrong := books.too_little_charged(first, "first", 1):
         return wrong
@@ -217,6 +213,6 @@ def _too_many(settings: DifferentialPrivacy) -> str:
     if n > 300_000:
         return ""
     with contextlib.suppress(ConfigError):
-        made_run(settings, problem_of([np.ones((n, 1))] * 2)).close()
+        game.made_run(settings, game.problem_of([np.ones((n, 1))] * 2)).close()
         return f"a run on {n} records is not refused although delta is not below 1/N"
     return ""

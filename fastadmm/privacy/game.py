@@ -16,7 +16,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.message import private_solver
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
-from fastadmm.privacy.noise_tests import Check, exact_check
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
@@ -52,6 +51,28 @@ Said = tuple[int, str, dict[str, Any]]
 
 #: How rows are held.
 STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of an audit."""
+
+    name: str
+    found: str  # in words
+    flagged: bool  # whether the claim is refuted
+    epsilon: float | None = None  # a lower bound on epsilon that was found, where there is one
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite epsilon, which JSON does not have, is a text."""
+        values = asdict(self)
+        if self.epsilon is not None and math.isinf(self.epsilon):
+            values["epsilon"] = "infinity"
+        return values
+
+
+def exact_check(name: str, wrong: str, right: str) -> Check:
+    """A check without chance: what is wrong, or that nothing is."""
+    return Check(name, wrong or right, bool(wrong))
 
 
 # --- what is drawn

@@ -15,28 +15,16 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
-from fastadmm.privacy import fusion, message
+from fastadmm.privacy import fusion, game, message
 from fastadmm.privacy.accounts import LABELS
-from fastadmm.privacy.adversary import message_cases
+from fastadmm.privacy.adversary import fusion_cases, message_cases
 from fastadmm.privacy.books_audit import Cost, audit_books, too_little_stated
-from fastadmm.privacy.fusion_audit import fusion_cases, symbol_checks
 from fastadmm.privacy.fusion_mechanisms import STEPS
-from fastadmm.privacy.game import (
-    UNLIMITED,
-    Case,
-    asked_in_a_run,
-    cost_check,
-    made_run,
-    problem_of,
-    replay,
-    replay_checks,
-    run_releases,
-)
+from fastadmm.privacy.game import Check
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.noise_audit import audit_noise
-from fastadmm.privacy.noise_tests import MOST_TESTS, Check, exact_check
+from fastadmm.privacy.noise_tests import MOST_TESTS, audit_noise
 from fastadmm.privacy.releases import read_release
-from fastadmm.privacy.response_audit import audit_labels
+from fastadmm.privacy.response_audit import audit_labels, symbol_checks
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
@@ -68,7 +56,7 @@ def audit_settings(
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
     trials, publish = trials or _TRIALS, _MODES[settings.mode].publish_labels
     # The ledger shall not stop what is to be measured.
-    unlimited = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
+    unlimited = settings.of_any_parties().with_(total_epsilon=game.UNLIMITED)
     checks = [*recorded, *or_its_end("runs", lambda: _played(unlimited, mu, trials, note))]
     note("drawing labels")
     checks += or_its_end("labels", lambda: audit_labels(unlimited, trials, publish))
@@ -85,25 +73,25 @@ def _played(settings: DifferentialPrivacy, mu: float, trials: int, note: Note) -
     if isinstance(settings, MessagePrivacy):
         settings = alone  # labels have a check of their own
     note("replaying messages on neighbours")
-    ask, discrete = asked_in_a_run(settings, mu), settings.sampler == "discrete"
+    ask, discrete = game.asked_in_a_run(settings, mu), settings.sampler == "discrete"
     with Engine(1).limited():
-        found = [replay(settings, case, ask) for case in cases_of(settings, mu)]
+        found = [game.replay(settings, case, ask) for case in cases_of(settings, mu)]
         worst = max(found, key=lambda each: each.epsilon)
 
         def cost(share: float) -> float:
             return Cost(worst.gdp / share if share > 0.0 else math.inf, worst.pure).epsilon(settings)
 
         note("drawing noise")
-        with contextlib.closing(made_run(alone, problem_of([np.ones((2, 1))] * 2, mu))) as idle:
+        with contextlib.closing(game.made_run(alone, game.problem_of([np.ones((2, 1))] * 2, mu))) as idle:
             source = idle.noise_source
-        checks = replay_checks("all messages", settings, found)
-        checks += audit_noise(source, [run_releases(alone, mu)], trials, cost, discrete)
+        checks = game.replay_checks("all messages", settings, found)
+        checks += audit_noise(source, [game.run_releases(alone, mu)], trials, cost, discrete)
         if isinstance(settings, FusionPrivacy):
             checks += symbol_checks(settings, ask, trials)
     return checks
 
 
-def cases_of(settings: DifferentialPrivacy, mu: float) -> Iterator[Case]:
+def cases_of(settings: DifferentialPrivacy, mu: float) -> Iterator[game.Case]:
     """The worst neighbours of a mode."""
     if isinstance(settings, MessagePrivacy):
         return message_cases(settings, mu)
@@ -159,11 +147,11 @@ def _recorded_cost(settings: DifferentialPrivacy, parts: Mapping[str, float]) ->
     if not isinstance(settings, MessagePrivacy):
         symbol, *gdps = parts.values()
         cost = Cost(math.hypot(*gdps), (symbol,)).epsilon(settings)
-        return cost_check("cost of the releases on record, exact", cost, settings, "by the record")
+        return game.cost_check("cost of the releases on record, exact", cost, settings, "by the record")
     sigma, bound = parts["sigma"], message_sensitivity(settings, parts["mu"], 1)
     cost = Cost(math.sqrt(settings.rounds) * bound.value / sigma).epsilon(settings)
     where = f"for {settings.rounds} message(s) with sigma {sigma:.4g} and sensitivity {bound.value:.4g}"
-    return cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})")
+    return game.cost_check("cost of the noise on record", cost, settings, f"{where} ({bound.theorem})")
 
 
 def recorded_books(
@@ -189,7 +177,7 @@ def recorded_books(
     own = [charge for charge in Ledger(ledger).charges if charge.run == identifier]
     costs, wrong = _costs(stored, settings, parts, own)
     wrong = wrong or too_little_stated(said, settings, [costs.get(p.name, Cost()) for p in said.parties])
-    return [exact_check(name, wrong, f"{len(stored)} stored releases are charged, added up and stated")]
+    return [game.exact_check(name, wrong, f"{len(stored)} stored releases are charged, added up and stated")]
 
 
 def _costs(
