@@ -385,8 +385,7 @@ def measure_scenarios(
 
 def measure_forecast(data: Path) -> list[dict[str, Any]]:
     """Measured over forecast mean gap of the constant step on the loans: eps, T and mechanisms."""
-    from fastadmm.owners.forecast import Forecast, Member
-    from fastadmm.owners.pilot import Pilot
+    from fastadmm.owners.forecast import Forecast, Member, Pilot
 
     from owner_repetitions import repeat_insecurely
 

@@ -118,8 +118,8 @@ def measure(data: Path) -> dict[str, Any]:
 def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
     """One case; see :func:`measure`."""
     from fastadmm import Privacy, SolverOptions, make_problem
-    from fastadmm.privacy.baseline import late_fusion, mean_loss
     from fastadmm.privacy.fusion import FusionSolver
+    from fastadmm.privacy.private_run import late_fusion, mean_loss
     from fastadmm.problem.problem import TestSet
     from fastadmm.solver.solver import solve
 

@@ -442,7 +442,7 @@ def nothing_for_agents(honest, self, draw):
 
 
 def drawn_again(honest, self, name, question, payment, draw, build):
-    return build(releases.Releases._draw(self, None, question, payment, draw))
+    return honest(releases.Releases(), name, question, payment, draw, build)
 
 
 def rounded_down(patch: Patch) -> None:

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.privacy import accounting, fusion_mechanisms
+from fastadmm.privacy.game import Release, delta_spent, epsilon_spent
 from fastadmm.privacy.noise import Calibration, GridMessage
-from fastadmm.privacy.noise_audit import parts_of
 from fastadmm.privacy.noise_tests import (
     at_distances,
     directions_check,
     links_check,
+    parts_of,
     patterns_check,
     size_check,
 )
-from fastadmm.privacy.transcript import Release, delta_spent, epsilon_spent
 from fastadmm.runs.audit import audit_settings
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.streamed import load_block

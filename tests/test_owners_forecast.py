@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
 from fastadmm.owners.bound import LOSSES, make_bound
-from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
-from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot
+from fastadmm.owners.forecast import (
+    Forecast,
+    Member,
+    Pilot,
+    assumed_pilot,
+    corrected_bound,
+    fit_pilot,
+    linear_response,
+)
 from fastadmm.store.collection import open_owners
 
 from owners_data import write_owners

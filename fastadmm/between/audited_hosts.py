@@ -6,7 +6,6 @@ party's file, charges the party's ledger and answers; what leaves is read back f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +21,12 @@ from fastadmm.between.private_terms import drafted, privacy_text
 from fastadmm.between.schema import Message, answer_of, encode_message, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
-from fastadmm.privacy.books_audit import ROUNDED, Cost, charges_of, too_little
+from fastadmm.privacy.books_audit import cost_of, too_little
 from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.game import Asked, Asking, Case, replay, replay_checks
+from fastadmm.privacy.game import UNLIMITED, Asked, Asking, Case, Check, Tap, replay, replay_checks
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
+from fastadmm.privacy.noise_tests import reuse_check, size_check
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.privacy.transcript import UNLIMITED, Tap, epsilon_spent
 from fastadmm.runs.audit import cases_of
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
@@ -115,19 +113,12 @@ def _asked_as_host(
             opened.write_statement()
             said = PrivacyStatement.from_json(read_json(state / host.STATEMENT)["statement"])
             spent = Ledger(held).spent(opened.party.books.account, "audit")
-            asked.wrong = _too_little(settings, asked, spent, said.epsilon)
+            fused = [FusionMessage.from_arrays(a).channel for _, name, a in asked.answers if name == "fuse"]
+            cost = cost_of(asked.tap, 1, fused)
+            stated = [("epsilon that is stated", said.epsilon, cost.epsilon(settings))]
+            asked.wrong = cost.too_little("the party", spent) or too_little(stated, 1e-4)
         if not tap.scripted:
             drawn.extend(release.noise for release in tap.releases)
         return asked
 
     return ask
-
-
-def _too_little(settings: DifferentialPrivacy, asked: Asked, spent: Any, stated: float) -> str:
-    """What the party's ledger or statement says too little of; empty for nothing."""
-    gdp = math.hypot(0.0, *(release.level.gdp for release in asked.tap.releases))
-    fused = [FusionMessage.from_arrays(said) for _, name, said in asked.answers if name == "fuse"]
-    cost = Cost(gdp, tuple(float(message.channel.epsilon) for message in fused))
-    due = epsilon_spent(cost.gdp, settings.delta, cost.pure, settings.sampler == "discrete")
-    charges = too_little(charges_of("the party", spent, cost), ROUNDED)
-    return charges or too_little([("epsilon that is stated", stated, due)], 1e-4)

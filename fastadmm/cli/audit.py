@@ -29,8 +29,7 @@ def audit(
         if live:
             say(f"audit: {text}", error=True)
 
-    rows = audits.audit_run(run, trials, note)
-    claimed, mu = audits.claim_of(run)
+    rows, claimed, mu = audits.audit_run(run, trials, note)
     rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
     if as_json:

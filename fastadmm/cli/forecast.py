@@ -55,7 +55,7 @@ def forecast(
     as_json: bool = opt.JSON,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
-    from fastadmm.owners.forecast_setup import make_forecast
+    from fastadmm.owners.forecast import make_forecast
 
     if (wrong := opt.given_options(assumed)) and curvature is None:
         raise ConfigError(f"{wrong[0]}: goes with --curvature; remove it")

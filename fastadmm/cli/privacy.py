@@ -83,8 +83,7 @@ def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
             "--set-limit: name the file of a ledger: fastadmm privacy LEDGER --set-limit EPSILON"
         )
     ledger = Ledger(path)
-    own = 1e-5 if ledger.limit is None else ledger.limit.delta
-    ledger.state_limit(epsilon, own if delta is None else delta)
+    ledger.state_limit(epsilon, ledger.delta(1e-5) if delta is None else delta)
 
 
 def _show(path: Path, delta: float | None, as_json: bool) -> None:
@@ -98,8 +97,7 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         from fastadmm.privacy.ledger import Ledger, account_table, describe_accounts, limit_words
 
         ledger = Ledger(path)
-        own = 1e-5 if ledger.limit is None else ledger.limit.delta
-        delta = own if delta is None else delta
+        delta = ledger.delta(1e-5) if delta is None else delta
         accounts = describe_accounts(ledger, delta)
         if as_json:
             limit = None if ledger.limit is None else asdict(ledger.limit)

@@ -27,10 +27,10 @@ class Bound:
     kind: str
     xi: float  # xi, the bound on the norm of one record's gradient
     euclidean: bool  # whether the norm is l2; else l1
-    row_limit: float  # R; infinite unless features are bounded
     target_limit: float  # bound on the absolute target; infinite for none
     theta_max: float  # half the side of the box that queries must lie in
-    row_norm: float  # largest norm of ``[x, 1]`` after scaling; infinite unless features are bounded
+    row_limit: float = math.inf  # R; infinite unless features are bounded
+    row_norm: float = math.inf  # largest norm of ``[x, 1]`` after scaling; infinite likewise
 
     @property
     def enforced(self) -> bool:
@@ -70,7 +70,7 @@ def make_bound(
     """Work out the bound that a setting asks for."""
     target = math.inf if target_bound is None else target_bound
     if text is None:
-        return Bound("assumed", math.inf, euclidean, math.inf, target, theta_max, math.inf)
+        return Bound("assumed", math.inf, euclidean, target, theta_max)
     kind, _, number = text.partition(":")
     try:
         value = float(number)
@@ -81,25 +81,22 @@ def make_bound(
             f"bound: {text!r} is not clip:XI, features:R or assumed:XI with a positive number, such as clip:1"
         )
     if kind != "features":
-        return Bound(kind, value, euclidean, math.inf, target, theta_max, math.inf)
+        return Bound(kind, value, euclidean, target, theta_max)
     row = math.sqrt(value**2 + intercept) if euclidean else value + intercept
-    score = 0.0  # only the squared loss needs a bound on it
+    slope = 1.0  # the largest
     if loss.name == "squared":
-        if math.isinf(target):
-            raise ConfigError(
-                "bound: features:R leaves the gradients of the squared loss unbounded without a bound on the "
-                "targets; give target_bound too, or clip:XI"
-            )
-        if math.isinf(theta_max):
-            raise ConfigError(
-                "bound: features:R leaves the gradients of the squared loss unbounded with theta_max = inf; "
-                "give a finite theta_max, or clip:XI"
-            )
+        for name, limit, wanted in (
+            ("without a bound on the targets", target, "target_bound too"),
+            ("with theta_max = inf", theta_max, "a finite theta_max"),
+        ):
+            if math.isinf(limit):
+                raise ConfigError(
+                    f"bound: features:R leaves the gradients of the squared loss unbounded {name}; give "
+                    f"{wanted}, or clip:XI"
+                )
         # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
-        score = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0)
-    slope = score + target if loss.name == "squared" else 1.0  # largest, for such scores and targets
-    xi = slope * row
-    return Bound(kind, xi, euclidean, value, target, theta_max, row)
+        slope = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0) + target
+    return Bound(kind, slope * row, euclidean, target, theta_max, value, row)
 
 
 @dataclass(frozen=True)

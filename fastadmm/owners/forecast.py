@@ -6,18 +6,116 @@ costs, :math:`s^2 p / (2 n)`.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.files.atomic import plain
+from fastadmm.files.atomic import plain, shown
+from fastadmm.owners.bound import Bound, OwnerLoss, get_loss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
-from fastadmm.owners.pilot import Pilot
+from fastadmm.owners.owner import scaled
+from fastadmm.owners.setup import bound_of, default_step, refuse_others
+from fastadmm.settings.owners import make_settings, parse_epsilons
+from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
 
 
+# --- what has to be known about the data: from public rows as they are, or assumed
+@dataclass(frozen=True, eq=False)
+class Pilot:
+    """Local form of the objective. Shapes: h, e (p,)."""
+
+    h: np.ndarray  # of shape (p,): eigenvalues of the Hessian at the minimum, regularisation included
+    e: np.ndarray  # of shape (p,): start (zero) minus minimum, in the eigenvectors
+    residual: float
+    optimum: float  # objective at the minimum, for relative gaps
+    quadratic: bool  # whether the objective is a quadratic everywhere
+    source: str  # where it is from, for people
+
+
+def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot:
+    """Pilot of least squares from ``sum [u, t][u, t]'``."""
+    gram, cross, square = moments[:-1, :-1] / n, moments[:-1, -1] / n, float(moments[-1, -1]) / n
+    p = len(cross)
+    h, vectors = np.linalg.eigh(gram + lam * np.eye(p))
+    positive = h > 1e-12 * max(h.max(), 1e-300)
+    if not positive.any():
+        raise ConfigError("pilot: no curvature is left; its rows are all zeros")
+    rotated = vectors.T @ cross
+    coordinates = np.where(positive, rotated / np.where(positive, h, 1.0), 0.0)
+    theta = vectors @ coordinates
+    residual = max(0.0, square - 2 * cross @ theta + theta @ gram @ theta)
+    optimum = 0.5 * residual + 0.5 * lam * float(theta @ theta)
+    return Pilot(np.maximum(h, 0.0), -coordinates, residual, optimum, True, source)
+
+
+def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
+    """Pilot from public rows: everything in the directory is read without noise."""
+    if loss.name == "hinge":
+        raise ConfigError(
+            "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
+            "--curvature"
+        )
+    blocks, targets = [], []
+    for file in data.owners:
+        y = file.targets()
+        for start, block in file.iter_rows():
+            rows = scaled(block, bound)
+            dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+            blocks.append(np.column_stack([dense, np.ones(len(dense))]) if intercept else dense)
+            targets.append(y[start : start + len(dense)])
+    X, y = np.concatenate(blocks).astype(float), np.concatenate(targets)
+    source = f"{len(y)} public rows"
+    if loss.name == "squared":
+        y = np.clip(y, -bound.target_limit, bound.target_limit)
+        everything = np.column_stack([X, y])
+        return _from_moments(everything.T @ everything, len(y), lam, source)
+    theta, hessian, value = _logistic_fit(X, y, max(lam, 1e-8))
+    h, vectors = np.linalg.eigh(hessian)
+    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), 1.0, value, False, source)
+
+
+def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Newton's method with halving; minimiser, Hessian, objective."""
+    from scipy.special import expit
+
+    n, p = X.shape
+    theta = np.zeros(p)
+
+    def value(at: np.ndarray) -> float:
+        return float(np.logaddexp(0.0, -y * (X @ at)).mean() + 0.5 * lam * at @ at)
+
+    for _ in range(60):
+        probability = expit(-y * (X @ theta))
+        gradient = -X.T @ (y * probability) / n + lam * theta
+        weight = probability * (1 - probability)
+        hessian = (X.T * weight) @ X / n + lam * np.eye(p)
+        move = np.linalg.solve(hessian, gradient)
+        size = 1.0
+        while size > 1e-8 and value(theta - size * move) > value(theta):
+            size /= 2
+        theta = theta - size * move
+        if gradient @ move < 1e-20:
+            break
+    return theta, hessian, value(theta)
+
+
+def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
+    """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them."""
+    if not 0 < low <= high < math.inf or n_parameters < 1 or not distance >= 0:
+        raise ConfigError(
+            f"curvature: {low:g},{high:g} with {n_parameters} parameters at distance {distance:g}: give "
+            "0 < L <= beta, at least one parameter, a distance that is not negative"
+        )
+    h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
+    e = np.full(n_parameters, distance / math.sqrt(n_parameters))
+    return Pilot(h, e, 1.0, 0.0, True, f"assumed curvature {low:g} to {high:g}")
+
+
+# --- the forecast
 @dataclass(frozen=True)
 class Member:
     """An owner as the forecast sees it."""
@@ -48,7 +146,7 @@ class Gap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary with the sums."""
-        return {**vars(self), "total": self.total}
+        return {**asdict(self), "total": self.total}
 
 
 def linear_response(
@@ -56,28 +154,22 @@ def linear_response(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Optimisation term, and noise term per unit of noise variance, after every query. Shapes: h, e (p,)."""
     averaged = method in ("algorithm2", "strongly_convex")
-    mean, bar = e.astype(float).copy(), np.zeros(len(e))
     # The average starts at theta = 0, as far from the minimum as the iterate.
-    bar += e
-    a = np.zeros(len(e))  # var theta, cov(theta, average), var average
-    b, c = a.copy(), a.copy()
-    queries = rounds - 1 if method in PRINTED else rounds
-    optimisation, noise = np.empty(queries), np.empty(queries)
-    for k in range(1, queries + 1):
+    mean, average = e.astype(float), e.astype(float)
+    a = b = c = np.zeros(len(e))  # var theta, cov(theta, average), var average
+    found = []
+    for k in range(1, (rounds - 1 if method in PRINTED else rounds) + 1):
         if averaged:
             w = average_weight(method, k, rounds)
-            bar = (1 - w) * bar + w * mean
+            average = (1 - w) * average + w * mean
             c = (1 - w) ** 2 * c + 2 * w * (1 - w) * b + w * w * a
             b = (1 - w) * b + w * a
         size = step_of(method, step, k, rounds)
         factor = 1.0 - size * h
-        mean = factor * mean
-        a = factor**2 * a + size**2
-        b = factor * b
-        shown, variance = (bar, c) if averaged else (mean, a)
-        optimisation[k - 1] = 0.5 * h @ shown**2
-        noise[k - 1] = 0.5 * h @ variance
-    return optimisation, noise
+        mean, a, b = factor * mean, factor**2 * a + size**2, factor * b
+        shown_mean, variance = (average, c) if averaged else (mean, a)
+        found.append((0.5 * h @ shown_mean**2, 0.5 * h @ variance))
+    return tuple(np.array(found).T)
 
 
 def corrected_bound(
@@ -142,12 +234,10 @@ class Forecast:
 
     def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
         """Forecast gap of a coalition."""
-        members = self.members if members is None else members
-        rounds = self.rounds if rounds is None else rounds
+        members, rounds = self.members if members is None else members, rounds or self.rounds
         method = "constant" if self.method == "adaptive" else self.method
         optimisation, unit = linear_response(method, self.step, self.pilot.h, self.pilot.e, rounds)
-        n = sum(m.n_samples for m in members)
-        statistical = self.pilot.residual * len(self.pilot.h) / (2 * n)
+        statistical = self.pilot.residual * len(self.pilot.h) / (2 * sum(m.n_samples for m in members))
         noise = float(unit[-1]) * self.noise_variance(members, rounds)
         return Gap(float(optimisation[-1]), noise, statistical, rounds)
 
@@ -162,33 +252,29 @@ class Forecast:
 
     def bound(self) -> float:
         """The corrected theorem's bound on the training gap of all owners, at the forecast's T."""
-        variance = self.noise_variance() * len(self.pilot.h)
-        h = self.pilot.h
-        start = 0.5 * float(h @ self.pilot.e**2)
         if self.method not in ("constant", "adaptive"):
             return math.inf
+        h = self.pilot.h
+        variance, start = self.noise_variance() * len(h), 0.5 * float(h @ self.pilot.e**2)
         return corrected_bound(float(h.min()), float(h.max()), self.step, self.rounds, start, variance)
 
     # --- who should join -----------------------------------------------------------------------------------
 
-    def without(self, name: str) -> tuple[Member, ...]:
-        """All owners but one."""
-        return tuple(member for member in self.members if member.name != name)
-
     def marginal_value(self, name: str) -> float:
         """By how much an owner lowers the total gap, which may be infinite; negative where it harms."""
-        others = self.without(name)
+        others = [member for member in self.members if member.name != name]
         return math.inf if not others else self.gap(others).total - self.gap().total
 
     def best_coalition(self) -> tuple[tuple[Member, ...], Gap]:
         """The owners with the smallest total gap at the forecast's T, found by leaving out one by one."""
-        kept, candidates = self.members, [self.members]
+        kept, candidates = self.members, [(self.members, self.gap())]
         while len(kept) > 1:
             options = [tuple(o for o in kept if o is not m) for m in kept]
-            kept = min(options, key=lambda subset: self.gap(subset).total)
-            candidates.append(kept)
-        best = min(candidates, key=lambda subset: self.gap(subset).total)
-        return best, self.gap(best)
+            candidates.append(
+                min(((one, self.gap(one)) for one in options), key=lambda found: found[1].total)
+            )
+            kept = candidates[-1][0]
+        return min(candidates, key=lambda found: found[1].total)
 
     def warnings(self) -> list[str]:
         """Where the forecast itself does not apply."""
@@ -242,3 +328,98 @@ class Forecast:
             ],
         }
         return dict(plain(document))
+
+
+# --- from the settings of the command line
+def parse_members(text: str) -> tuple[Member, ...]:
+    """Owners from ``name:records:epsilon``, separated by commas."""
+    members: list[Member] = []
+    for part in text.split(","):
+        fields = part.strip().split(":")
+        try:
+            name, size, epsilon = fields[0], int(fields[1]), float(fields[2])
+            if len(fields) != 3 or not name:
+                raise ValueError
+        except (ValueError, IndexError):
+            raise ConfigError(
+                f"owners: {part.strip()!r} is not name:records:epsilon, such as north:20000:1"
+            ) from None
+        if size < 1:
+            raise ConfigError(f"owners: {name!r} has {size} rows; an owner needs at least one")
+        if not epsilon > 0:
+            raise ConfigError(
+                f"owners: epsilon {epsilon:g} of {name!r} is not positive; inf means exact answers"
+            )
+        if name in [m.name for m in members]:
+            raise ConfigError(f"owners: {name!r} occurs twice")
+        members.append(Member(name, size, epsilon))
+    return tuple(members)
+
+
+def make_forecast(
+    settings: Mapping[str, Any],
+    *,
+    data: Path | None = None,
+    owners: str | None = None,
+    pilot: Path | None = None,
+    curvature: str | None = None,
+    parameters: int = 10,
+    distance: float = 1.0,
+) -> Forecast:
+    """Put a forecast together."""
+    if (data is None) == (owners is None):
+        raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
+    if (pilot is None) == (curvature is None):
+        raise ConfigError(
+            "forecast: where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA "
+            "(assumed)"
+        )
+    epsilon = settings.get("epsilon")
+    opened: Owners | None = open_owners(data) if data is not None else None
+    kappa = 1
+    if opened is not None:
+        budgets = parse_epsilons(str(epsilon or ""), opened.names)
+        members = tuple(Member(o.name, o.n_samples, e) for o, e in zip(opened.owners, budgets, strict=True))
+        kappa = opened.kappa
+    else:
+        if epsilon is not None:
+            raise ConfigError("epsilon: --owners already says it; leave --epsilon out")
+        members = parse_members(owners or "")
+    chosen = make_settings({"data": str(data or ""), **settings})
+    public = open_owners(pilot) if pilot is not None else None
+    assumed = "regression" if chosen.loss in ("auto", "squared") else "classification"
+    loss = get_loss(chosen.loss, assumed if public is None else public.task, str(pilot or data))
+    refuse_others(chosen, loss)
+    n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
+    bound = bound_of(chosen, loss, n_features)
+    if opened is not None and public is not None:
+        place, other = f"pilot: {shown(str(pilot))}", shown(str(data))
+        _, reason = shared_rows(_digests(public), _digests(opened))
+        if reason:
+            raise ConfigError(
+                f"{place} holds rows of {other}: {reason}, and a pilot is read without noise; "
+                "give public rows"
+            )
+        if opened.owners[0].feature_names != public.owners[0].feature_names:
+            raise ConfigError(f"{place} has other features than {other}")
+    if public is not None:
+        local = fit_pilot(public, loss, bound, chosen.lambda_, chosen.intercept)
+    else:
+        try:
+            low, high = map(float, str(curvature).split(","))
+        except ValueError:
+            raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
+        local = assumed_pilot(low, high, parameters, distance)
+    known = chosen.step is not None or chosen.smoothness is not None or math.isfinite(bound.row_norm)
+    if known or chosen.method not in ("auto", "constant", "adaptive") or loss.name == "hinge":
+        method, step, _ = default_step(chosen, loss, bound)
+    else:  # the pilot knows the curvature better than a bound that was not given
+        method = "constant" if chosen.method == "auto" else chosen.method
+        step = 1.0 / float(local.h.max())
+    noise = chosen.mechanism, chosen.delta, bound.xi
+    return Forecast(members, local, *noise, chosen.rounds, method, step, chosen.weights, kappa)
+
+
+def _digests(owners: Owners) -> list[bytes]:
+    """Of all records' features."""
+    return [digest for owner in owners.owners for _, X in owner.iter_rows() for digest in record_digests(X)]

@@ -7,6 +7,7 @@ corrected Theorem 2 of ``docs/owners.md`` holds for it), ``adaptive`` ones by ho
 """
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,29 +39,26 @@ def average_weight(method: str, k: int, rounds: int) -> float:
     return 1.0
 
 
+@dataclass(eq=False)
 class Learner:
     """The learner's state; made new, and fed the stored answers, it is bit-identical after a resume."""
 
-    def __init__(
-        self,
-        method: str,
-        n_parameters: int,
-        rounds: int,
-        *,
-        step: float,
-        lam: float = 0.0,
-        theta_max: float = math.inf,
-        noise: float = 0.0,
-    ) -> None:
-        if not 0 < step < math.inf:
-            raise ConfigError(f"step: {step:g} must be positive and finite")
-        self.method, self.rounds, self.step = method, rounds, step
-        self.lam, self.theta_max, self.noise = lam, theta_max, noise
-        self.theta = np.zeros(n_parameters)
-        self.average = np.zeros(n_parameters)
+    method: str
+    n_parameters: int
+    rounds: int
+    _: KW_ONLY
+    step: float
+    lam: float = 0.0
+    theta_max: float = math.inf
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step < math.inf:
+            raise ConfigError(f"step: {self.step:g} must be positive and finite")
+        self.theta, self.average = np.zeros(self.n_parameters), np.zeros(self.n_parameters)
         self.k = 1  # number of the next query
         self._last: np.ndarray | None = None
-        self._current_step = step
+        self._adapted = self.step
 
     @property
     def queries(self) -> int:
@@ -72,19 +70,12 @@ class Learner:
         """What the method returns: the average or the last iterate."""
         return self.average if self.method in ("algorithm2", "strongly_convex") else self.theta
 
-    @property
-    def current_step(self) -> float:
-        """Size of the next step."""
-        if self.method == "adaptive":
-            return self._current_step
-        return step_of(self.method, self.step, self.k, self.rounds)
-
     def receive(self, answer: np.ndarray) -> dict[str, Any]:
         """Take the weighted answer to the query at :attr:`theta` and go one step. Shapes: answer (p,)."""
         gradient = answer + self.lam * self.theta
+        step = step_of(self.method, self.step, self.k, self.rounds)
         if self.method == "adaptive":
-            self._line_search(gradient)
-        step = self.current_step
+            step = self._line_search(gradient)
         weight = average_weight(self.method, self.k, self.rounds)
         self.average = (1.0 - weight) * self.average + weight * self.theta
         limit = math.inf if self.method == "algorithm1" else self.theta_max
@@ -92,19 +83,17 @@ class Learner:
         self.k += 1
         return {"step": step, "gradient_norm": float(np.linalg.norm(gradient))}
 
-    def _line_search(self, gradient: np.ndarray) -> None:
-        """Compare successive released gradients: their product tells the slope along the last step."""
+    def _line_search(self, gradient: np.ndarray) -> float:
+        """The next step: the product of successive released gradients tells the slope along the last one."""
         if self._last is not None:
             product = float(gradient @ self._last)
             # Independent noise in both: variance s^2 (|g|^2 + |h|^2) + p s^4, with noisy norms for true ones.
-            square = self.noise**2
-            spread = math.sqrt(
-                square
-                * max(0.0, float(gradient @ gradient + self._last @ self._last) - len(gradient) * square)
-            )
+            square, sizes = self.noise**2, float(gradient @ gradient + self._last @ self._last)
+            spread = math.sqrt(square * max(0.0, sizes - len(gradient) * square))
             # Half the slope left after the step: the step was at most half of the exact one.
             if product > spread + 0.5 * float(self._last @ self._last):
-                self._current_step *= 1.5
+                self._adapted *= 1.5
             elif product < -spread:
-                self._current_step *= 0.5
+                self._adapted *= 0.5
         self._last = gradient
+        return self._adapted

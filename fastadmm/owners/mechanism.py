@@ -49,77 +49,49 @@ def discrete_laplace_integers(
     return out
 
 
-@dataclass(frozen=True)
-class NoNoise:
-    """Exact answers, for an owner that trains for itself or sets epsilon to infinity."""
+def gaussian_steps(scale: float, size: int) -> np.ndarray:
+    """Whole Gaussian noise, int64 of shape (size,), by a key of this call alone."""
+    from fastadmm.kernels.gaussian_noise import grid_normal
 
-    step: float = 0.0
+    key = np.frombuffer(os.urandom(32), dtype=np.uint32)
+    out = np.empty(size, dtype=np.int64)
+    grid_normal(key, np.zeros(3, dtype=np.uint32), scale, out, 0, size)
+    return out
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """An owner's noise; by default none, for one that trains for itself or sets epsilon to infinity."""
+
     name: str = "none"
+    step: float = 0.0  # g, a power of two
+    scale: float = 0.0  # in steps: t of the Laplace law (a whole number), sigma of the normal one
+
+    @property
+    def private(self) -> bool:
+        """Whether there is noise."""
+        return self.name != "none"
 
     @property
     def variance(self) -> float:
         """Variance of the noise on each coordinate of the sum."""
-        return 0.0
+        if self.name == "laplace":
+            # 2 q / (1 - q)^2 with q = exp(-1/t), written so that nothing cancels.
+            return (self.step / math.sinh(0.5 / self.scale)) ** 2 / 2.0
+        return (self.scale * self.step) ** 2
 
     def answer(self, total: np.ndarray) -> np.ndarray:
-        """The sum as it is, shape (p,)."""
-        return total
-
-
-@dataclass(frozen=True)
-class LaplaceAnswers:
-    """Discrete Laplace noise."""
-
-    step: float  # g, a power of two
-    scale: int  # t, in steps
-    epsilon_round: float  # what one answer costs; T of them cost at most epsilon
-    name: str = "laplace"
-
-    @property
-    def variance(self) -> float:
-        """Variance of the noise on each coordinate of the sum."""
-        # 2 q / (1 - q)^2 with q = exp(-1/t), written so that nothing cancels.
-        return (self.step / math.sinh(0.5 / self.scale)) ** 2 / 2.0
-
-    def answer(self, total: np.ndarray, words: Callable[[int], np.ndarray] = system_words) -> np.ndarray:
-        """Publish a sum. Shapes: total, the result (p,)."""
+        """Publish a sum, in multiples of the step; as it is without noise. Shapes: total, the result (p,)."""
+        if not self.private:
+            return total
         steps = np.rint(total / self.step).astype(np.int64)
-        return (steps + discrete_laplace_integers(self.scale, len(total), words)) * self.step
-
-
-@dataclass(frozen=True)
-class GaussianAnswers:
-    """Gaussian noise on a lattice."""
-
-    step: float  # g, a power of two
-    sigma: float  # standard deviation on each coordinate of the sum
-    name: str = "gaussian"
-
-    @property
-    def variance(self) -> float:
-        """Variance of the noise on each coordinate of the sum."""
-        return self.sigma**2
-
-    def answer(self, total: np.ndarray) -> np.ndarray:
-        """Publish a sum, shape (p,), as multiples of the step."""
-        steps = np.rint(total / self.step).astype(np.int64)
-        return (steps + gaussian_steps(self.sigma / self.step, len(total))) * self.step
+        if self.name == "laplace":
+            return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
+        return (steps + gaussian_steps(self.scale, len(total))) * self.step
 
 
 def _step(unit: float, scale: float) -> float:
     return max(unit, float(2.0 ** (math.floor(math.log2(scale)) - _SCALE_BITS)))
-
-
-def laplace_answers(
-    unit: float, sensitivity: float, n_values: int, epsilon: float, rounds: int
-) -> LaplaceAnswers:
-    """Noise for T answers of so many numbers, which one record moves by so much before they are rounded."""
-    step = _step(unit, sensitivity * rounds / epsilon)
-    steps = sensitivity / step + n_values
-    scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
-    if scale > 2**55:
-        raise ConfigError(f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice")
-    return LaplaceAnswers(step, scale, steps / scale)
 
 
 def make_answers(
@@ -131,16 +103,23 @@ def make_answers(
     rounds: int,
     epsilon: float,
     delta: float | None = None,
-) -> NoNoise | LaplaceAnswers | GaussianAnswers:
+) -> Mechanism:
     """Calibrate one owner's answers."""
     if math.isinf(epsilon):
-        return NoNoise()
+        return Mechanism()
     unit = lattice_unit(n_records, bound.xi)
     sensitivity = 2.0 * bound.xi
     if mechanism == "laplace":
-        # Contributions were rounded to the unit: half a unit per coordinate and record.
+        # Contributions were rounded to the unit: half a unit per coordinate and record; so is their sum.
         sensitivity += n_parameters * unit
-        return laplace_answers(unit, sensitivity, n_parameters, epsilon, rounds)
+        step = _step(unit, sensitivity * rounds / epsilon)
+        steps = sensitivity / step + n_parameters
+        scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
+        if scale > 2**55:
+            raise ConfigError(
+                f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice"
+            )
+        return Mechanism("laplace", step, scale)
     if delta is None or not 0 < delta < 1:
         raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
     if delta * n_records >= 1:
@@ -152,15 +131,4 @@ def make_answers(
     sensitivity += root * unit
     multiplier = noise_multiplier(epsilon, delta, rounds)
     step = _step(unit, sensitivity * multiplier)
-    sensitivity += root * step
-    return GaussianAnswers(step, sensitivity * multiplier)
-
-
-def gaussian_steps(scale: float, size: int) -> np.ndarray:
-    """Whole Gaussian noise, int64 of shape (size,), by a key of this call alone."""
-    from fastadmm.kernels.gaussian_noise import grid_normal
-
-    key = np.frombuffer(os.urandom(32), dtype=np.uint32)
-    out = np.empty(size, dtype=np.int64)
-    grid_normal(key, np.zeros(3, dtype=np.uint32), scale, out, 0, size)
-    return out
+    return Mechanism("gaussian", step, (sensitivity + root * step) * multiplier / step)

@@ -2,45 +2,32 @@
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
 from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, NoNoise, lattice_unit, make_answers
-
-if TYPE_CHECKING:
-    from fastadmm.store.owner_file import OwnerFile
+from fastadmm.owners.mechanism import lattice_unit, make_answers
 
 
 class Rows:
     """The rows of an owner, in memory or read from its file in every pass. Shapes: X (n, d); y (n,)."""
 
     def __init__(self, X: Any, y: np.ndarray | None = None, *, in_memory: bool = True) -> None:
-        self._file: OwnerFile | None = None
-        if y is None:
-            self._file = X
-            self.y = X.targets()
-            self.n_samples, self.n_features, self.kind = X.n_samples, X.n_features, X.kind
-        else:
-            self.y = np.ascontiguousarray(y, dtype=np.float64)
-            self.n_samples, self.n_features = X.shape
-            self.kind = "dense" if isinstance(X, np.ndarray) else "csr"
-        self._pieces: list[tuple[Any, np.ndarray]] | None = None
+        self.y = X.targets() if y is None else np.ascontiguousarray(y, dtype=np.float64)
+        self.n_samples, self.n_features = len(self.y), X.n_features if y is None else X.shape[1]
+        self._file = X if y is None and not in_memory else None
         if self._file is None:
-            self._pieces = [(_compiled_form(X), self.y)]
-        elif in_memory:
-            block = next(iter(self._file.iter_rows(self.n_samples)))[1]
-            self._pieces = [(_compiled_form(block), self.y)]
+            self._rows = _compiled_form(X if y is not None else next(iter(X.iter_rows(self.n_samples)))[1])
 
     def pieces(self) -> Iterator[tuple[Any, np.ndarray]]:
         """Blocks of rows in the form kernels take, with their targets, in order."""
-        if self._pieces is not None:
-            yield from self._pieces
+        if self._file is None:
+            yield self._rows, self.y
             return
-        assert self._file is not None
         for start, block in self._file.iter_rows():
             yield _compiled_form(block), self.y[start : start + block.shape[0]]
 
@@ -53,41 +40,34 @@ def _compiled_form(X: Any) -> Any:
     return X.indptr.astype(np.int64), indices, X.data
 
 
+@dataclass(eq=False)
 class Owner:
     """One owner: its rows, the enforced bound and its calibrated answers."""
 
-    def __init__(
-        self,
-        name: str,
-        rows: Rows,
-        *,
-        loss: OwnerLoss,
-        bound: Bound,
-        intercept: bool,
-        mechanism: str,
-        epsilon: float,
-        rounds: int,
-        delta: float | None = None,
-        engine: Engine | None = None,
-    ) -> None:
-        self.name, self.rows, self.loss, self.bound = name, rows, loss, bound
-        self.intercept, self.epsilon = int(intercept), epsilon
-        self.n_parameters = rows.n_features + self.intercept
-        self.engine = engine or Engine(1)
-        self.answers: NoNoise | LaplaceAnswers | GaussianAnswers = make_answers(
-            mechanism,
-            bound,
-            n_records=rows.n_samples,
-            n_parameters=self.n_parameters,
-            rounds=rounds,
-            epsilon=epsilon,
-            delta=delta,
-        )
+    name: str
+    rows: Rows
+    _: KW_ONLY
+    loss: OwnerLoss
+    bound: Bound
+    intercept: bool
+    mechanism: str
+    epsilon: float
+    rounds: int
+    delta: float | None = None
+    engine: Engine = field(default_factory=lambda: Engine(1))
 
-    @property
-    def n_samples(self) -> int:
-        """Records of the owner."""
-        return self.rows.n_samples
+    def __post_init__(self) -> None:
+        self.n_samples = self.rows.n_samples
+        self.n_parameters = self.rows.n_features + self.intercept
+        self.answers = make_answers(
+            self.mechanism,
+            self.bound,
+            n_records=self.n_samples,
+            n_parameters=self.n_parameters,
+            rounds=self.rounds,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
 
     def answer(self, theta: np.ndarray) -> np.ndarray:
         """Answer one query: the noisy mean of bounded gradients. Shapes: theta, the result (p,)."""
@@ -106,29 +86,24 @@ class Owner:
 
     def total(self, theta: np.ndarray) -> np.ndarray:
         """Exact sum of bounded gradients, which never leaves. Shapes: theta, the result (p,)."""
-        out = np.zeros(self.n_parameters)
-        for X, y in self.rows.pieces():
-            out += self._piece(X, y, theta)
-        return out
-
-    def _piece(self, X: Any, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
         from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 
-        unit = lattice_unit(self.n_samples, self.bound.xi) if self.bound.enforced else 0.0
-        row_limit = self.bound.row_limit * (1.0 - (self.n_parameters + 8) * 2.0**-52)
-        target_limit = self.bound.target_limit if self.loss.name == "squared" else math.inf
-        limits = row_limit, target_limit, self.bound.kernel_limit(self.n_parameters)
-        asked = self.loss.code, self.intercept, self.bound.euclidean, *limits, unit
-        kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient
+        bound, p = self.bound, self.n_parameters
+        unit = lattice_unit(self.n_samples, bound.xi) if bound.enforced else 0.0
+        row_limit = bound.row_limit * (1.0 - (p + 8) * 2.0**-52)
+        target_limit = bound.target_limit if self.loss.name == "squared" else math.inf
+        limits = row_limit, target_limit, bound.kernel_limit(p)
+        asked = self.loss.code, int(self.intercept), bound.euclidean, *limits, unit
+        total = np.zeros(p)
+        for X, y in self.rows.pieces():
+            kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient
 
-        def work(piece: tuple[int, int]) -> np.ndarray:
-            out = np.zeros(self.n_parameters)
-            kernel(X, y, theta, asked, out, *piece)
-            return out
+            def work(piece: tuple[int, int], kernel: Any = kernel, X: Any = X, y: Any = y) -> np.ndarray:
+                out = np.zeros(p)
+                kernel(X, y, theta, asked, out, *piece)
+                return out
 
-        total = np.zeros(self.n_parameters)
-        for part in self.engine.map(work, row_ranges(len(y))):
-            total += part
+            total += sum(self.engine.map(work, row_ranges(len(y))), np.zeros(p))
         return total
 
 

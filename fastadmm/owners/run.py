@@ -1,15 +1,20 @@
 """A run with owners of rows on disk: charge, answer, store, step; resume without asking twice.
 
-All T answers of an owner are charged, on disk, before any owner draws noise. A resumed run feeds the stored
+All T answers of an owner are charged, on disk, before any owner draws noise. The ledger notes each draw of a
+round at no cost, so that it knows which rounds were answered, whatever became of their files; a round whose
+answers were lost is not answered once more. A resumed run feeds the stored
 answers to a new learner, which comes to the bit-identical state, and asks only for what was never answered.
 """
 
 import hashlib
+import io
 import math
+import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +23,17 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_json
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.files.seal import SEAL, check_seal
-from fastadmm.owners.account import LEDGER, Answers, RunAccount
-from fastadmm.owners.learner import Learner
 from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
-from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.releases import Payment
+from fastadmm.privacy.accounting import gdp_of
+from fastadmm.privacy.accounts import record_account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.runs.display import Display, Silent, stop_on_signal
 from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
-from fastadmm.settings.owners import OwnerSettings, make_settings
+from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status
 from fastadmm.store.collection import Owners, open_owners
@@ -38,14 +43,17 @@ from fastadmm.store.transform import Transform
 
 RUN_FILE = "owners-run.toml"
 
+#: The run's own ledger, where none is shared.
+_LEDGER = "ledger.jsonl"
+
 #: A run with owners of rows.
 OWNERS = Kind(
     RUN_FILE,
     (
-        RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
+        RUN_FILE, "environment.json", _LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
         "model", ".*.tmp"
     ),
-    LEDGER,
+    _LEDGER,
     f"no {RUN_FILE}: not a run with owners of rows"
 )  # fmt: skip
 
@@ -62,12 +70,10 @@ def start_owner_run(
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Train with owners of rows into a new run directory."""
-    display = display or Silent()
     folder = RunFolder(out, OWNERS)
     folder.refuse_existing(force)
     data = open_owners(settings.data)
-    engine = Engine(settings.threads)
-    setup = _setup(settings, data, engine, stream)
+    setup = _setup(settings, data, stream)
     refuse_others(settings, setup.loss)
     identifier = secrets.token_hex(8)
 
@@ -75,13 +81,13 @@ def start_owner_run(
         tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
         paths = {"data": settings.data, "ledger": settings.ledger}
         new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
-        new.write_environment(engine.n_threads)
+        new.write_environment(setup.owners[0].engine.n_threads)
         new.write_json("statement.json", describe_setup(setup))
         (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):
-            return _run(folder, identifier, setup, data, display)
+            return _run(folder, identifier, setup, data, display or Silent())
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -111,39 +117,41 @@ def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None
                 return document
         if logged:
             raise ConfigError(f"{shown(path)}: key 'objective' is of an older version; start a new run")
-        setup = _setup(settings, data, Engine(settings.threads), stream)
-        return _run(folder, identifier, setup, data, display)
+        return _run(folder, identifier, _setup(settings, data, stream), data, display)
 
 
-def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) -> Setup:
+def _setup(settings: OwnerSettings, data: Owners, stream: bool) -> Setup:
     free = available_memory()
     need = sum(owner.nbytes for owner in data.owners)
     in_memory = not stream and (free is None or need < free // 2)
-    return make_setup(settings, data, engine, in_memory=in_memory)
+    return make_setup(settings, data, Engine(settings.threads), in_memory=in_memory)
 
 
 def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display: Display) -> dict[str, Any]:
-    statement = describe_setup(setup)
+    statement, learner = describe_setup(setup), setup.learner()
     display.note(
         f"{setup.n_samples} records, {len(setup.owners)} owners "
         f"({', '.join(f'{o.name}: {o.n_samples}' for o in setup.owners)}), {setup.n_parameters} parameters"
     )
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")
     display.note(statement["sentence"])
-    learner = setup.learner()
-    account = RunAccount(folder.path, identifier, setup, data) if statement["claimed"] else None
-    if account is not None:
-        account.charge_all_rounds()
+    payment = charge_all_rounds(folder.ledger, identifier, setup, data, claimed=statement["claimed"])
     shape = (len(setup.owners), setup.n_parameters)
-    free = Payment(Ledger(), [], math.inf, 0.0)  # where nothing is claimed nothing is charged
-    payment = account.note if account is not None else lambda number: free
     answers = Answers(folder.path / "answers", identifier, shape, payment)
-    begin = time.monotonic()
-    replayed = []
+
+    def round_made() -> dict[str, Any]:
+        # Owners answer in their order; each of them uses all threads.
+        found = answers.obtain(
+            learner.k, lambda: np.stack([owner.answer(learner.theta) for owner in setup.owners])
+        )
+        record = {"round": learner.k, **learner.receive(setup.weights @ found)}
+        return {**record, "noise": math.sqrt(setup.noise_variance)}
+
+    begin, replayed = time.monotonic(), []
     while learner.k <= learner.queries and answers.holds(learner.k):
-        replayed.append(_round(setup, learner, answers))
-    if learner.k > 1:
-        display.note(f"{learner.k - 1} rounds were answered already")
+        replayed.append(round_made())
+    if replayed:
+        display.note(f"{len(replayed)} rounds were answered already")
     interrupted = False
     with stop_on_signal() as stop_requested, folder.open_log(len(replayed)) as log:
         # What was logged then, or what the answers say now.
@@ -153,33 +161,34 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
                 log.append(record)
         display.start(learner.queries)
         try:
-            while learner.k <= learner.queries:
-                if stop_requested():
-                    interrupted = True
-                    break
-                record = _round(setup, learner, answers)
-                record["seconds"] = time.monotonic() - begin
+            while learner.k <= learner.queries and not (interrupted := stop_requested()):
+                record = round_made() | {"seconds": time.monotonic() - begin}
                 log.append(record)
                 display.round(record)
         finally:
             display.stop()
-    document = _document(setup, learner, statement, interrupted)
+    done = learner.k - 1
+    document = {
+        "status": str(Status.INTERRUPTED if interrupted else Status.CONVERGED),
+        "message": f"interrupted after {done} of {learner.queries} rounds"
+        if interrupted
+        else f"all {done} rounds answered",
+        "rounds": done,
+        "method": setup.method,
+        "step": setup.step,
+        "loss": setup.loss.name,
+        "lambda": setup.settings.lambda_,
+        "noise_variance": setup.noise_variance,
+        "parameters": [float(v) for v in learner.model],
+        "statement": statement,
+    }
     if not interrupted:
-        model = _model(setup, learner, data, identifier, statement["claimed"])
+        status = "private gradients" if statement["claimed"] else "gradients, no epsilon claimed"
+        certificate = {"status": status, "rounds": done}
+        model = _model(setup, learner.model, data, certificate, model_id_of(identifier, done))
         write_model(folder.model, model, force=True)
     folder.write_json("result.json", document)
     return document
-
-
-def _round(setup: Setup, learner: Learner, store: Answers) -> dict[str, Any]:
-    # Owners answer in their order; each of them uses all threads.
-    def ask() -> np.ndarray:
-        return np.stack([owner.answer(learner.theta) for owner in setup.owners])
-
-    answers = store.obtain(learner.k, ask)
-    record: dict[str, Any] = {"round": learner.k, **learner.receive(setup.weights @ answers)}
-    record["noise"] = math.sqrt(setup.noise_variance)
-    return record
 
 
 def _finished(path: Path) -> dict[str, Any]:
@@ -193,51 +202,21 @@ def _finished(path: Path) -> dict[str, Any]:
     return document
 
 
-def _document(setup: Setup, learner: Learner, statement: dict[str, Any], interrupted: bool) -> dict[str, Any]:
-    done = learner.k - 1
-    status = Status.INTERRUPTED if interrupted else Status.CONVERGED
-    return {
-        "status": str(status),
-        "message": f"interrupted after {done} of {learner.queries} rounds"
-        if interrupted
-        else f"all {done} rounds answered",
-        "rounds": done,
-        "method": setup.method,
-        "step": setup.step,
-        "loss": setup.loss.name,
-        "lambda": setup.settings.lambda_,
-        "noise_variance": setup.noise_variance,
-        "parameters": [float(v) for v in learner.model],
-        "statement": statement,
-    }
-
-
-def _model(setup: Setup, learner: Learner, data: Owners, identifier: str, claimed: bool) -> Model:
-    theta = learner.model
+def _model(setup: Setup, theta: np.ndarray, data: Owners, certificate: dict[str, Any], name: str) -> Model:
     file = data.owners[0]
-    weights = theta[: file.n_features]
-    recipe = file.recipe
+    weights, recipe = theta[: file.n_features], file.recipe
     if "components" in recipe:
         weights = recipe["components"].T @ weights
+    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
     return Model(
         loss=setup.loss.name,
         task=setup.loss.task,
         lam=setup.settings.lambda_,
         intercept=float(theta[-1]) if setup.settings.intercept else 0.0,
         classes=data.classes,
-        parties=[
-            PartyModel(
-                PARTY,
-                weights,
-                file.source_names,
-                Transform(center=recipe.get("center"), scale=recipe.get("scale")),
-            )
-        ],
-        certificate={
-            "status": "private gradients" if claimed else "gradients, no epsilon claimed",
-            "rounds": learner.k - 1,
-        },
-        model_id=model_id_of(identifier, learner.k - 1),
+        parties=[PartyModel(PARTY, weights, file.source_names, transform)],
+        certificate=certificate,
+        model_id=name,
     )
 
 
@@ -250,3 +229,116 @@ def _provenance(data: Owners) -> dict[str, str]:
 def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """What the digest of the settings covers: all but paths, whose content the provenance tells."""
     return {key: value for key, value in document.items() if key not in ("data", "ledger")}
+
+
+# --- charges, and the answers that are stored
+def charge_all_rounds(
+    own: Path, run: str, setup: Setup, data: Owners, *, claimed: bool
+) -> Callable[[int], Payment]:
+    """Charge every owner's answers of all rounds, once per run; what notes each round's draw.
+
+    Where nothing is claimed nothing is charged.
+    """
+    settings = setup.settings
+    if not claimed:
+        return lambda number: Payment(Ledger(), [], math.inf, 0.0)
+    ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else own)
+    gaussian = settings.mechanism == "gaussian"
+    delta = (settings.delta or 0.0) / setup.kappa if gaussian else 0.0
+    release = f"answers to {settings.rounds} gradient queries"
+    payments = []
+    budgets = parse_epsilons(settings.budget or settings.epsilon, data.names)
+    for owner, file, budget in zip(setup.owners, data.owners, budgets, strict=True):
+        if owner.answers.private:
+            cost = {"gdp": gdp_of(owner.epsilon, delta)} if gaussian else {"pure": owner.epsilon}
+            charge = Charge.to(record_account(file), run, release, **cost)
+            payments.append(Payment(ledger, [charge], budget / setup.kappa, delta))
+    # Set aside first: another run that comes between two owners would stop this one half way.
+    reserve(ledger, [p for p in payments if not ledger.holds(p.charges[0])])
+    for payment in payments:
+        payment.charge("")
+    first = payments[0].charges[0].account
+    return lambda number: RoundNote(
+        ledger, [Charge.to(first, run, f"answers to query {number}")], math.inf, 0.0
+    )
+
+
+@dataclass(frozen=True)
+class RoundNote(Payment):
+    """The note of a round's only draw, which costs nothing: all rounds were charged beforehand."""
+
+    def check(self) -> None:
+        """Refuse a round that was answered before."""
+        self._refuse_another("")
+
+    def charge(self, draw: str) -> None:
+        """Note the draw."""
+        self._refuse_another(draw)
+        super().charge(draw)
+
+    def _refuse_another(self, draw: str) -> None:
+        drawn = draws_of(self.ledger, self.charges[0])
+        if drawn and draw not in drawn:
+            raise PrivacyBudgetError(
+                f"{self.charges[0].release}: was answered before, and that answer is lost: restore the file, "
+                "or start a new run; nothing was sent"
+            )
+
+
+class Answers:
+    """Answers by round, each of shape (owners, p)."""
+
+    def __init__(
+        self, directory: Path, run: str, shape: tuple[int, int], payment: Callable[[int], Payment]
+    ) -> None:
+        self.directory, self.shape = directory, shape
+        self._payment, self._releases = payment, Releases(directory)
+        self._before = run  # what the next answer's question continues
+
+    def holds(self, number: int) -> bool:
+        """Whether a round was answered."""
+        return self._releases.holds(_name(number)) or os.path.lexists(self._old(number))
+
+    def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
+        """A round's answers, stored, or drawn and noted before their use. Shapes: the result (owners, p)."""
+        name, old = _name(number), self._old(number)
+        if os.path.lexists(old):
+            answers = self._checked(old, _read_old(old))
+        else:
+            # Not the query itself, whose last bits may differ on another machine.
+            question, place = digest_of(self._before, number), self.directory / f"{name}.npz"
+            answers = self._releases.obtain(
+                name,
+                question,
+                self._payment(number),
+                lambda: {"answers": ask()},
+                lambda found: self._checked(place, found["answers"]),
+            )
+        self._before = digest_of(self._before, number, answers)
+        return answers
+
+    def _checked(self, path: Path, answers: np.ndarray) -> np.ndarray:
+        if answers.shape != self.shape or answers.dtype != np.float64 or not np.isfinite(answers).all():
+            raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
+        return answers
+
+    def _old(self, number: int) -> Path:
+        """Where older versions kept the answers: one array, without a checksum."""
+        return self.directory / f"{_name(number)}.npy"
+
+
+def _name(number: int) -> str:
+    return f"round-{number:06d}"
+
+
+def _read_old(path: Path) -> np.ndarray:
+    file = io.BytesIO(read_bytes(path))
+    try:
+        found = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read():
+            raise ValueError("length")
+        return found
+    except Exception:  # whatever a damaged header makes NumPy say
+        raise FormatError(
+            f"{shown(path)}: damaged; it cannot be asked for again: restore the file, or start a new run"
+        ) from None

@@ -9,7 +9,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
-from fastadmm.owners.learner import Learner
+from fastadmm.owners.learner import PRINTED, Learner
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
@@ -69,28 +69,26 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
             "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
         )
     method, step, smoothness = default_step(settings, loss, bound)
-    queries = Learner(method, 1, settings.rounds, step=step).queries
-    if queries < 1:
+    if Learner(method, 1, settings.rounds, step=step).queries < 1:
         raise ConfigError(
             f"rounds: {method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
         )
-    owners = []
-    for file, epsilon in zip(data.owners, epsilons, strict=True):
-        owners.append(
-            Owner(
-                file.name,
-                Rows(file, in_memory=in_memory),
-                loss=loss,
-                bound=bound,
-                intercept=settings.intercept,
-                mechanism=settings.mechanism,
-                # One record can be with kappa owners: each may spend the kappa-th part.
-                epsilon=epsilon / data.kappa,
-                delta=None if settings.delta is None else settings.delta / data.kappa,
-                rounds=settings.rounds,
-                engine=engine,
-            )
+    owners = [
+        Owner(
+            file.name,
+            Rows(file, in_memory=in_memory),
+            loss=loss,
+            bound=bound,
+            intercept=settings.intercept,
+            mechanism=settings.mechanism,
+            # One record can be with kappa owners: each may spend the kappa-th part.
+            epsilon=epsilon / data.kappa,
+            delta=None if settings.delta is None else settings.delta / data.kappa,
+            rounds=settings.rounds,
+            engine=engine,
         )
+        for file, epsilon in zip(data.owners, epsilons, strict=True)
+    ]
     sizes = np.array([owner.n_samples for owner in owners], dtype=float)
     variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     weights = owner_weights(settings.weights, sizes, variances)
@@ -134,91 +132,79 @@ def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.nda
     return np.asarray(inverse / inverse.sum())
 
 
-def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
-    """The objective's curvature bound by the features' alone; None where these are not bounded."""
-    if math.isinf(loss.curvature) or math.isinf(bound.row_norm):
-        return None
-    # With l1 norms, |[x, 1]|_2 <= sqrt(R^2 + 1), below the l1 bound R + 1.
-    constant = bound.row_norm - bound.row_limit if not bound.euclidean else 0.0
-    square = bound.row_limit**2 + constant if not bound.euclidean else bound.row_norm**2
-    return loss.curvature * square + lam
-
-
 def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
     """Method, step and public smoothness that a run uses."""
-    method = settings.method
+    method, beta = settings.method, settings.smoothness
     if method == "auto":
         method = "strongly_convex" if loss.name == "hinge" else "constant"
-    smoothness = settings.smoothness or smoothness_bound(loss, bound, settings.lambda_)
+    if not beta and math.isfinite(loss.curvature) and math.isfinite(bound.row_norm):
+        # With l1 norms, |[x, 1]|_2 <= sqrt(R^2 + 1), below the l1 bound R + 1.
+        l1 = bound.row_limit**2 + (bound.row_norm - bound.row_limit)
+        beta = loss.curvature * (bound.row_norm**2 if bound.euclidean else l1) + settings.lambda_
     if settings.step is not None:
-        if smoothness is not None and method in ("constant", "adaptive") and settings.step > 2 / smoothness:
+        if beta and method in ("constant", "adaptive") and settings.step > 2 / beta:
             raise ConfigError(
-                f"step: {settings.step:g} is above 2/beta = {2 / smoothness:g}, where iterates can grow; "
-                "give less"
+                f"step: {settings.step:g} is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
             )
-        return method, settings.step, smoothness
-    if method in ("algorithm1", "algorithm2"):
+        return method, settings.step, beta
+    if method == "strongly_convex" and settings.lambda_ > 0:
+        return method, 1.0 / settings.lambda_, beta
+    if method in ("constant", "adaptive") and beta:
+        return method, 1.0 / beta, beta
+    if method in PRINTED:
         letter = "rho" if method == "algorithm1" else "c1"
         raise ConfigError(f"step: the paper leaves {letter} of {method} to the user; pass --step")
     if method == "strongly_convex":
-        if settings.lambda_ <= 0:
-            raise ConfigError(
-                "lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda"
-            )
-        return method, 1.0 / settings.lambda_, smoothness
-    if smoothness is None:
-        if loss.name == "hinge":
-            raise ConfigError(
-                f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or "
-                "pass --step"
-            )
+        raise ConfigError("lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda")
+    if loss.name == "hinge":
         raise ConfigError(
-            "step: a constant step needs the curvature of the objective, which clipped gradients do not "
-            "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
-            "features with --bound features:R"
+            f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or "
+            "pass --step"
         )
-    return method, 1.0 / smoothness, smoothness
+    raise ConfigError(
+        "step: a constant step needs the curvature of the objective, which clipped gradients do not tell; "
+        "write smoothness from public data into a file for --config, or pass --step, or bound features with "
+        "--bound features:R"
+    )
 
 
 def describe_setup(setup: Setup) -> dict[str, Any]:
     """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
-    learner = settings.learner
-    owners = []
+    gaussian, owners = settings.mechanism == "gaussian", []
     for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
-        answers = owner.answers
-        private = answers.name != "none"
+        claimed = bound.enforced and owner.answers.private
         owners.append(
             {
                 "name": owner.name,
                 "n_samples": owner.n_samples,
-                "epsilon": epsilon if bound.enforced and private else None,
-                "epsilon_per_owner": owner.epsilon if bound.enforced and private else None,
-                "noise_scale": math.sqrt(answers.variance) / owner.n_samples if private else 0.0,
-                "lattice": answers.step / owner.n_samples,
+                "epsilon": epsilon if claimed else None,
+                "epsilon_per_owner": owner.epsilon if claimed else None,
+                "noise_scale": math.sqrt(owner.answers.variance) / owner.n_samples,
+                "lattice": owner.answers.step / owner.n_samples,
                 "weight": float(weight),
             }
         )
-    claim = bound.enforced and any(o["epsilon"] is not None for o in owners)
-    if all(owner.answers.name == "none" for owner in setup.owners):
+    claim = any(o["epsilon"] is not None for o in owners)
+    if not any(owner.answers.private for owner in setup.owners):
         sentence = "No epsilon is claimed: answers are exact."
     elif not bound.enforced:
-        sentence = "No epsilon is claimed: " + bound.describe() + "."
+        sentence = f"No epsilon is claimed: {bound.describe()}."
     else:
         sentence = (
             "All answers of an owner together change their distribution by at most the factor e^epsilon"
-            + (f" (except with probability {settings.delta:g})" if settings.mechanism == "gaussian" else "")
+            + (f" (except with probability {settings.delta:g})" if gaussian else "")
             + " when one of its records is replaced; the numbers of records are public."
         )
-        if learner is not None:
-            sentence += f" The model is for {learner} alone, whose own records it does not protect."
+        if settings.learner is not None:
+            sentence += f" The model is for {settings.learner} alone, whose own records it does not protect."
     return {
         "unit": "one record of one owner",
         "adjacency": "replace-one",
         "claimed": claim,
         "sentence": sentence,
         "mechanism": settings.mechanism,
-        "delta": settings.delta if settings.mechanism == "gaussian" else 0.0,
+        "delta": settings.delta if gaussian else 0.0,
         "rounds": settings.rounds,
         "bound": {
             "kind": bound.kind,
@@ -228,6 +214,6 @@ def describe_setup(setup: Setup) -> dict[str, Any]:
             "sentence": bound.describe(),
         },
         "kappa": setup.kappa,
-        "sampler": "grid" if settings.mechanism == "gaussian" else "discrete, exact",
+        "sampler": "grid" if gaussian else "discrete, exact",
         "owners": owners,
     }

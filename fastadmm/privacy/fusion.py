@@ -12,7 +12,6 @@ import numpy as np
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.privacy.baseline import Comparison, Model, compare, mean_losses
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
@@ -24,7 +23,7 @@ from fastadmm.privacy.fusion_party import (
     fusion_guarantee,
     split_in_words,
 )
-from fastadmm.privacy.private_run import PrivateRun
+from fastadmm.privacy.private_run import Comparison, Model, PrivateRun, compare, mean_losses
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
 from fastadmm.problem.problem import Problem, make_problem
@@ -181,17 +180,13 @@ class FusionSolver(PrivateRun):
     @property
     def scales(self) -> list[float]:
         """What each party's own score counts: 1 for the label holder."""
-        scales = [1.0] * self.problem.n_parties
-        for m, scale in zip(self.others, self._finished().scales):
-            scales[m] = float(scale)
-        return scales
+        found = dict(zip(self.others, map(float, self._finished().scales)))
+        return [found.get(m, 1.0) for m in range(self.problem.n_parties)]
 
     def local_weights(self) -> list[Array]:
         """What each party holds: its released local model, or the label holder's joint weights."""
-        weights = [self._finished().weights] * self.problem.n_parties
-        for m in self.others:
-            weights[m] = self.messages[m].model.weights
-        return weights
+        own, parties = self._finished().weights, range(self.problem.n_parties)
+        return [self.messages[m].model.weights if m in self.messages else own for m in parties]
 
     def party_weights(self) -> list[Array]:
         """Weights of the joint predictor, of shape (d_m,) per party: local weights times scales."""
@@ -210,15 +205,13 @@ class FusionSolver(PrivateRun):
 
     def baselines(self) -> dict[str, Model]:
         """Weights and intercept of the label holder alone, and of the released models added up."""
-        self._finished()
         assert self.own is not None
         w, b = self.own
         prior = float(self.problem.y.mean())
         base = math.log(prior / (1.0 - prior))
         alone = [np.zeros(block.shape[1]) for block in self.problem.blocks]
         alone[self.holder] = w
-        late = [x.copy() for x in alone]
-        intercept = b
+        late, intercept = list(alone), b
         for m in self.others:
             late[m] = self.messages[m].model.weights
             intercept += self.messages[m].model.intercept - base
@@ -244,23 +237,20 @@ class FusionSolver(PrivateRun):
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""
-        split = split_in_words(self.budget)
-        return [
-            (name, "own columns", "label holder: fits, sends nothing about its features")
-            if m == self.holder
-            else (name, "local model and symbols", split)
-            for m, name in enumerate(self.problem.names)
-        ]
+        sender = "local model and symbols", split_in_words(self.budget)
+        holder = "own columns", "label holder: fits, sends nothing about its features"
+        names = enumerate(self.problem.names)
+        return [(name, *(holder if m == self.holder else sender)) for m, name in names]
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees."""
-        s, parties = self.settings, []
-        for m, name in enumerate(self.problem.names):
-            if m == self.holder:
-                parties.append(PartyGuarantee(name, "sends nothing about its features", gdp=0.0))
-                continue
-            spent, why = self.ledger.spent(self.accounts[m], self.run), self.unproved.get(name, "")
-            parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
+        s = self.settings
+        parties = [
+            PartyGuarantee(name, "sends nothing about its features", gdp=0.0)
+            if m == self.holder
+            else fusion_guarantee(name, s, self.messages.get(m), *self.spent(m))
+            for m, name in enumerate(self.problem.names)
+        ]
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         told = "all labels" if s.label_epsilon is None else "every label after randomised response"
         seen = {
@@ -274,10 +264,6 @@ class FusionSolver(PrivateRun):
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: each part of a party's budget."""
+        parts = ("norm_gdp", "model_gdp", "moments_gdp", "symbol_epsilon")
         b = self.budget
-        return {
-            "norm_gdp": b.norm,
-            "model_gdp": b.model,
-            "moments_gdp": b.moments,
-            "symbol_epsilon": b.symbol,
-        }
+        return dict(zip(parts, (b.norm, b.model, b.moments, b.symbol)))

@@ -46,28 +46,6 @@ class FusionFit:
     loss: float  # mean logistic loss of the last fit on the training records, over the posterior
 
 
-@dataclass(frozen=True)
-class _ScoreModel:
-    """c0, G, c1, T and the noise's variance; O are the noisy scores."""
-
-    c0: Array
-    c1: Array
-    coefficients: Array
-    projected: Array
-    residual: Array
-    noise: Array
-    noisy: Array
-    relative_error: Array
-
-    def alpha(self) -> Array:
-        """T^-1 c1, drawn to what is known beforehand as far as c1 and T are uncertain."""
-        found = np.linalg.solve(self.residual, self.c1)
-        variance = (found * self.relative_error) ** 2
-        known = _ALPHA_DEVIATION**2
-        mean = (found * known + _ALPHA_MEAN * variance) / (known + variance)
-        return np.clip(mean, -_LARGEST_ALPHA, _LARGEST_ALPHA)
-
-
 def fit_scores(
     block: FeatureBlock,
     y: Array,
@@ -77,112 +55,17 @@ def fit_scores(
     messages: Sequence[FusionMessage],
     engine: Engine,
 ) -> FusionFit:
-    """Fit the joint model. Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,)."""
-    from scipy.special import expit
+    r"""Fit the joint model. Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,).
 
-    design = ClassDesign(block, y, engine)
-    model = _score_model(design, y, public_class, messages)
-    linear = block.product(own[0], engine) + own[1]
-    mean, covariance = _posterior(model, expit(linear))
-    alpha = model.alpha()
-    centred = mean - model.c0 - model.projected - 0.5 * model.c1
-    w, b, scales, loss = _last_fit(block, y, centred, covariance, own, alpha, ridge, engine)
-    shift = float(scales @ (model.c0 + 0.5 * model.c1))
-    intercepts = np.array([m.model.intercept for m in messages])
-    return FusionFit(w - model.coefficients @ scales, float(b - shift + scales @ intercepts), scales, loss)
-
-
-def _score_model(
-    design: ClassDesign, y: Array, public_class: Array, messages: Sequence[FusionMessage]
-) -> _ScoreModel:
-    from scipy.special import ndtr
-
-    n, parties = len(y), len(messages)
-    share = design.count / n
-    noisy, projected = np.empty((n, parties)), np.empty((n, parties))
-    c0, c1, noise = np.empty(parties), np.empty(parties), np.empty(parties)
-    columns = []
-    residual, relative_error = np.zeros((parties, parties)), np.empty(parties)
-    for j, message in enumerate(messages):
-        center, variance = message.moments.overall
-        # A Gaussian score cut at +-clip correlates with the uncut one as if scaled by this (Bussgang 1952).
-        gain = 2.0 * float(ndtr(message.channel.clip / math.sqrt(variance))) - 1.0
-        noisy[:, j] = center + (message.values - message.channel.center) / gain
-        noise[j] = max(float(noisy[:, j].var()) - variance, 1e-3 * variance)
-        means, error = _class_means(message, noisy[:, j], y, public_class)
-        slopes, _, explained = design.regress(noisy[:, j])
-        columns.append(slopes)
-        projected[:, j] = design.block.product(slopes, design.engine)
-        c0[j] = means[0] - design.class_means[0] @ slopes
-        c1[j] = means[1] - design.class_means[1] @ slopes - c0[j]
-        within = max(variance - share[0] * share[1] * (means[1] - means[0]) ** 2, 0.1 * variance)
-        residual[j, j] = max(within - explained, _LEAST_RESIDUAL * within)
-        square_error = SCORE_RANGE**2 * message.moments.sigma * math.sqrt(2.0) / n
-        relative_error[j] = math.hypot(error / max(abs(c1[j]), 1e-12), square_error / residual[j, j])
-    rest = noisy - c0 - projected - np.outer(y, c1)
-    rest -= rest.mean(axis=0)
-    for j in range(parties):
-        for k in range(j):
-            product = float(rest[:, j] @ rest[:, k]) / n
-            error = float(rest[:, j].var() * rest[:, k].var()) / n
-            # Believed as far as it stands out of its noise; parties that predict one label tend to agree.
-            scale = math.sqrt(residual[j, j] * residual[k, k])
-            known = (_CORRELATION_DEVIATION * scale) ** 2
-            product = (product * known + _CORRELATION_MEAN * scale * error) / (known + error)
-            limit = 0.9 * scale / max(parties - 1, 1)
-            residual[j, k] = residual[k, j] = min(max(product, -limit), limit)
-    coefficients = np.column_stack(columns)
-    return _ScoreModel(c0, c1, coefficients, projected, residual, noise, noisy, relative_error)
-
-
-def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: Array) -> tuple[Array, float]:
-    """Mean score of each true class by precision of its sources, and the error of their difference."""
-
-    moments = message.moments
-    rows, targets, precisions = [], [], []
-    for k in range(2):
-        members = (public_class > 0.5) == bool(k)
-        if members.any():
-            share = float(y[members].mean())
-            rows.append([1.0 - share, share])
-            targets.append(moments.mean[k])
-            precisions.append((moments.count[k] / (SCORE_RANGE * moments.sigma)) ** 2)
-        members = (y > 0.5) == bool(k)
-        rows.append([1.0 - k, float(k)])
-        targets.append(float(noisy[members].mean()))
-        precisions.append(members.sum() / max(float(noisy[members].var()), 1e-12))
-    A, t, w = np.array(rows), np.array(targets), np.array(precisions)
-    covariance = np.linalg.inv((A * w[:, None]).T @ A)
-    difference = np.array([-1.0, 1.0])
-    return covariance @ ((A * w[:, None]).T @ t), float(np.sqrt(difference @ covariance @ difference))
-
-
-def _posterior(model: _ScoreModel, probability: Array) -> tuple[Array, Array]:
-    """Mean (N, M-1) and covariance (N, M-1, M-1) of the clean scores given D_1 and the symbols."""
-    p = probability[:, None, None]
-    prior = model.residual[None] + p * (1.0 - p) * np.outer(model.c1, model.c1)[None]
-    mean = model.c0 + model.projected + probability[:, None] * model.c1
-    inverse = np.linalg.inv(prior + np.diag(model.noise)[None])
-    gain = prior @ inverse
-    innovation = (model.noisy - mean)[:, :, None]
-    return mean + (gain @ innovation)[:, :, 0], prior - gain @ prior
-
-
-def _last_fit(
-    block: FeatureBlock,
-    y: Array,
-    centred: Array,
-    covariance: Array,
-    own: tuple[Array, float],
-    alpha: Array,
-    ridge: float,
-    engine: Engine,
-) -> tuple[Array, float, Array, float]:
-    r"""Logistic fit over the posterior, with :math:`E\,\sigma(u) \approx \sigma(u/\sqrt{1 + \pi v/8})`."""
+    The last fit, over the posterior, takes :math:`E\,\sigma(u) \approx \sigma(u/\sqrt{1 + \pi v/8})`.
+    """
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    d = len(own[0])
+    model = _ScoreModel(ClassDesign(block, y, engine), y, public_class, messages)
+    mean, covariance = model.posterior(expit(block.product(own[0], engine) + own[1]))
+    alpha, centre, d = model.alpha(), model.c0 + 0.5 * model.c1, len(own[0])
+    centred = mean - model.c0 - model.projected - 0.5 * model.c1
 
     def objective(theta: Array) -> tuple[float, Array]:
         w, b, a = theta[:d], theta[d], theta[d + 1 :]
@@ -194,20 +77,95 @@ def _last_fit(
         value = float(np.logaddexp(0.0, z).sum() - y @ z)
         value += 0.5 * ridge * float(w @ w) + 0.5 * _ALPHA_PRECISION * float((a - alpha) @ (a - alpha))
         scaled = r * s
-        slope_a = centred.T @ scaled - math.pi / 8.0 * (spread.T @ (r * u * s**3))
-        gradient = np.concatenate(
-            [
-                block.transposed_product(scaled, engine) + ridge * w,
-                [scaled.sum()],
-                slope_a + _ALPHA_PRECISION * (a - alpha),
-            ]
-        )
-        return value / len(y), gradient / len(y)
+        slope = centred.T @ scaled - math.pi / 8.0 * (spread.T @ (r * u * s**3))
+        slopes = block.transposed_product(scaled, engine) + ridge * w, [scaled.sum()]
+        return value / len(y), np.concatenate([*slopes, slope + _ALPHA_PRECISION * (a - alpha)]) / len(y)
 
     start = np.concatenate([own[0], [own[1]], alpha])
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "gtol": 1e-7})
-    theta = found.x
-    return theta[:d], float(theta[d]), theta[d + 1 :], float(found.fun)
+    w, b, scales = found.x[:d], float(found.x[d]), found.x[d + 1 :]
+    intercepts = np.array([m.model.intercept for m in messages])
+    intercept = float(b - float(scales @ centre) + scales @ intercepts)
+    return FusionFit(w - model.coefficients @ scales, intercept, scales, float(found.fun))
+
+
+class _ScoreModel:
+    """c0, G, c1, T and the noise's variance, from the noisy scores O of all parties."""
+
+    def __init__(
+        self, design: ClassDesign, y: Array, public_class: Array, messages: Sequence[FusionMessage]
+    ) -> None:
+        from scipy.special import ndtr
+
+        n, parties = len(y), len(messages)
+        share = design.count / n
+        self.noisy, self.projected = np.empty((2, n, parties))
+        self.c0, self.c1, self.noise, self.relative_error = np.empty((4, parties))
+        self.residual, columns = np.zeros((parties, parties)), []
+        for j, message in enumerate(messages):
+            center, variance = message.moments.overall
+            # A Gaussian score cut at +-clip correlates with the uncut one as if scaled so (Bussgang 1952).
+            gain = 2.0 * float(ndtr(message.channel.clip / math.sqrt(variance))) - 1.0
+            self.noisy[:, j] = center + (message.values - message.channel.center) / gain
+            self.noise[j] = max(float(self.noisy[:, j].var()) - variance, 1e-3 * variance)
+            means, error = _class_means(message, self.noisy[:, j], y, public_class)
+            slopes, _, explained = design.regress(self.noisy[:, j])
+            columns.append(slopes)
+            self.projected[:, j] = design.block.product(slopes, design.engine)
+            self.c0[j] = means[0] - design.class_means[0] @ slopes
+            self.c1[j] = means[1] - design.class_means[1] @ slopes - self.c0[j]
+            within = max(variance - share[0] * share[1] * (means[1] - means[0]) ** 2, 0.1 * variance)
+            self.residual[j, j] = max(within - explained, _LEAST_RESIDUAL * within)
+            square_error = SCORE_RANGE**2 * message.moments.sigma * math.sqrt(2.0) / n
+            errors = error / max(abs(self.c1[j]), 1e-12), square_error / self.residual[j, j]
+            self.relative_error[j] = math.hypot(*errors)
+        self.coefficients = np.column_stack(columns)
+        rest = self.noisy - self.c0 - self.projected - np.outer(y, self.c1)
+        rest -= rest.mean(axis=0)
+        for j in range(parties):
+            for k in range(j):
+                product = float(rest[:, j] @ rest[:, k]) / n
+                error = float(rest[:, j].var() * rest[:, k].var()) / n
+                # Believed as far as it stands out of its noise; parties that predict one label tend to agree.
+                scale = math.sqrt(self.residual[j, j] * self.residual[k, k])
+                known = (_CORRELATION_DEVIATION * scale) ** 2
+                product = (product * known + _CORRELATION_MEAN * scale * error) / (known + error)
+                limit = 0.9 * scale / max(parties - 1, 1)
+                self.residual[j, k] = self.residual[k, j] = min(max(product, -limit), limit)
+
+    def alpha(self) -> Array:
+        """T^-1 c1, drawn to what is known beforehand as far as c1 and T are uncertain."""
+        found = np.linalg.solve(self.residual, self.c1)
+        variance, known = (found * self.relative_error) ** 2, _ALPHA_DEVIATION**2
+        mean = (found * known + _ALPHA_MEAN * variance) / (known + variance)
+        return np.clip(mean, -_LARGEST_ALPHA, _LARGEST_ALPHA)
+
+    def posterior(self, probability: Array) -> tuple[Array, Array]:
+        """Mean (N, M-1) and covariance (N, M-1, M-1) of the clean scores given D_1 and the symbols."""
+        p = probability[:, None, None]
+        prior = self.residual[None] + p * (1.0 - p) * np.outer(self.c1, self.c1)[None]
+        mean = self.c0 + self.projected + probability[:, None] * self.c1
+        gain = prior @ np.linalg.inv(prior + np.diag(self.noise)[None])
+        return mean + (gain @ (self.noisy - mean)[:, :, None])[:, :, 0], prior - gain @ prior
+
+
+def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: Array) -> tuple[Array, float]:
+    """Mean score of each true class by precision of its sources, and the error of their difference."""
+    moments, found = message.moments, []
+    for k in range(2):
+        members = (public_class > 0.5) == bool(k)
+        if members.any():
+            share = float(y[members].mean())
+            precision = (moments.count[k] / (SCORE_RANGE * moments.sigma)) ** 2
+            found.append((1.0 - share, share, moments.mean[k], precision))
+        members = (y > 0.5) == bool(k)
+        precision = members.sum() / max(float(noisy[members].var()), 1e-12)
+        found.append((1.0 - k, float(k), float(noisy[members].mean()), precision))
+    values = np.array(found)
+    A, t, w = values[:, :2].copy(), values[:, 2].copy(), values[:, 3].copy()
+    covariance = np.linalg.inv((A * w[:, None]).T @ A)
+    difference = np.array([-1.0, 1.0])
+    return covariance @ ((A * w[:, None]).T @ t), float(np.sqrt(difference @ covariance @ difference))
 
 
 #: Up to so many columns the Gram matrix is used whole, else its leading directions.
@@ -245,17 +203,14 @@ class ClassDesign:
         if self._basis is not None:
             moment = moment @ self._basis
         b, e = self._vectors.T @ moment, self._eigenvalues
-        total = float(residual @ residual)
-        scale = max(float(e.max()), 1e-300)
+        total, scale = float(residual @ residual), max(float(e.max()), 1e-300)
         penalties = scale * np.exp(np.linspace(np.log(1e-8), np.log(1e4), 121))
         best, penalty = np.inf, penalties[-1]
         for candidate in penalties:
             quadratic = total - float((b * b / (e + candidate)).sum())
-            if quadratic <= 0.0:
-                continue
-            value = (n - 2) * np.log(quadratic) + float(np.log1p(e / candidate).sum())
-            if value < best:
-                best, penalty = value, candidate
+            if quadratic > 0.0:
+                value = (n - 2) * np.log(quadratic) + float(np.log1p(e / candidate).sum())
+                best, penalty = min((best, penalty), (value, candidate))
         small = self._vectors @ (b / (e + penalty))
         explained = float(small @ self._within @ small) / n
         return (small if self._basis is None else self._basis @ small), float(penalty), explained

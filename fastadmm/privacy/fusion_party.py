@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -40,9 +40,6 @@ from fastadmm.settings.privacy import FusionPrivacy
 
 Array = np.ndarray
 
-_MODEL = ("intercept", "sigma", "sensitivity")
-_CHANNEL = ("epsilon", "n_levels", "center", "clip")
-
 
 @dataclass(frozen=True)
 class FusionMessage:
@@ -64,12 +61,12 @@ class FusionMessage:
         return {
             "row_norm": np.array([self.row_norm]),  # of one size, whatever it is
             "weights": self.model.weights,
-            "model": np.array([getattr(self.model, name) for name in _MODEL]),
+            "model": np.array([self.model.intercept, self.model.sigma, self.model.sensitivity]),
             "count": self.moments.count,
             "mean": self.moments.mean,
             "square": self.moments.square,
             "moments": np.array([self.moments.origin, self.moments.sigma]),
-            "channel": np.array([float(getattr(self.channel, name)) for name in _CHANNEL]),
+            "channel": np.array(astuple(self.channel), dtype=np.float64),
             "levels": self.levels,
         }
 
@@ -111,12 +108,11 @@ def make_message(
     model = private_descent(block, norms, row_norm, target, budget.model, noise, first, engine)
     # The same for every record of the same features: nothing else of the data enters.
     score = block.product(model.weights, engine) + model.intercept
-    moments = release_moments(
-        score, public_class, model.intercept, budget.moments, noise, first + STEPS, engine
-    )
+    origin, last = model.intercept, first + STEPS
+    moments = release_moments(score, public_class, origin, budget.moments, noise, last, engine)
     mean, variance = moments.overall
     channel = choose_channel(budget.symbol, mean, float(np.sqrt(variance)))
-    levels = channel.release(score, noise, first + STEPS + 1, engine)
+    levels = channel.release(score, noise, last + 1, engine)
     return FusionMessage(row_norm, model, moments, channel, levels)
 
 
@@ -129,9 +125,9 @@ class FusionBudget:
     """What each of a party's releases may cost."""
 
     symbol: float  # pure epsilon of the symbol
-    norm: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
-    model: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
-    moments: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
+    norm: float  # mu of the Gaussian releases, as the next two; 0 where the row norm is public
+    model: float
+    moments: float
 
     @property
     def gdp(self) -> float:
@@ -146,9 +142,8 @@ def split_budget(
     symbol = min(epsilon - min(model_share * epsilon, model_max), MAX_EPSILON)
     mu = gdp_of(epsilon, delta, (symbol,))
     norm = 0.0 if public_norm else NORM_SHARE
-    return FusionBudget(
-        symbol, mu * math.sqrt(norm), mu * math.sqrt(1.0 - norm - MOMENT_SHARE), mu * math.sqrt(MOMENT_SHARE)
-    )
+    shares = norm, 1.0 - norm - MOMENT_SHARE, MOMENT_SHARE
+    return FusionBudget(symbol, *(mu * math.sqrt(share) for share in shares))
 
 
 #: What the label holder sees of each other party.
@@ -212,24 +207,19 @@ class FusionParty(PrivateParty):
         self.budget = fusion_budget(books.settings)
         self.kind, self.reason = "local model and symbols", split_in_words(self.budget)
         self.weights = np.zeros(block.shape[1])
-        self._releases, self._message = Releases(books.releases), f"fusion-{name}"
+        self.stored = Releases(books.releases)
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
         """A sender by the terms of a session, which also hold the party's own ``books``."""
         return cls(name, block, terms["books"], engine)
 
-    def charges(self) -> list[Charge]:
+    def planned(self) -> dict[str, list[Charge]]:
         """What the message costs."""
         account, run = self.books.account, self.books.run
-        return [
-            Charge.to(account, run, "row norm, local model, moments", gdp=self.budget.gdp),
-            Charge.to(account, run, "one symbol per record", pure=self.budget.symbol),
-        ]
-
-    def missing(self) -> list[Charge]:
-        """The same, if the message was not drawn."""
-        return [] if self._releases.holds(self._message) else self.charges()
+        gaussian = Charge.to(account, run, "row norm, local model, moments", gdp=self.budget.gdp)
+        symbols = Charge.to(account, run, "one symbol per record", pure=self.budget.symbol)
+        return {f"fusion-{self.name}": [gaussian, symbols]}
 
     def fuse(self, target: Array, classes: Array) -> dict[str, Any]:
         """The message: one that was stored is sent again, never drawn again. Shapes: target, classes (N,)."""
@@ -242,19 +232,17 @@ class FusionParty(PrivateParty):
             made = make_message(self.block, target, classes, self.budget, books.noise(), self.engine, norm)
             return made.to_arrays()
 
-        paid, build = books.payment(self.charges()), FusionMessage.from_arrays
-        message = self._releases.obtain(self._message, question, paid, draw, build)
+        ((name, charges),) = self.planned().items()
+        message = self.stored.obtain(name, question, books.payment(charges), draw, FusionMessage.from_arrays)
         self.weights = message.model.weights
         return message.to_arrays()
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees this party."""
-        books = self.books
-        guarantee = fusion_guarantee(self.name, books.settings, None, books.spent(), books.unproved)
+        guarantee = fusion_guarantee(self.name, self.books.settings, None, *self.spent())
         seen = {"label holder": HOLDER_SEES, "other parties": "nothing about this party's features"}
-        proved = not books.unproved and books.settings.sampler != "insecure_test"
-        weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
-        return books.statement(guarantee, seen, PARTY_NOT_COVERED, weights)
+        proved = not self.books.unproved and self.books.settings.sampler != "insecure_test"
+        return self.stated(guarantee, seen, PARTY_NOT_COVERED, _WEIGHTS if proved else UNPROVED_WEIGHTS)
 
     def export(self) -> dict[str, Array]:
         """What was released."""

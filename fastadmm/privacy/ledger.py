@@ -20,45 +20,35 @@ import os
 import secrets
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors, write_all
 from fastadmm.files.file_lock import lock_file
-from fastadmm.privacy.accounts import (
-    FEATURES,
-    LABELS,
-    RECORDS,
-    TOLERANCE,
-    Account,
-    Book,
-    Charge,
-    Spent,
-    added,
-)
-from fastadmm.privacy.ledger_file import LedgerFile, Limit, Line
+from fastadmm.privacy.accounts import FEATURES, TOLERANCE, Account, Book, Charge, Spent, added
+from fastadmm.privacy.ledger_file import LedgerFile, Limit
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["Charge", "Ledger", "Reservation", "Spent", "other_runs", "refuse_to_forget", "reserved_by_others"]
+__all__ = ["Charge", "Ledger", "Spent"]
 
 
 class Ledger:
     """Append-only account of releases: ``docs/privacy.md#the-ledger``."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path
+        self.path, self.name = path, "privacy ledger" if path is None else shown(path)
+        self.limit: Limit | None = None  # what the ledger states of itself; None before its first charge
         self._book = Book()
         self._planned: list[Charge] = []
         self._reservation: Reservation | None = None
-        self._file: LedgerFile | None = None
-        self._limit: Limit | None = None
-        if path is not None:
-            self._file = LedgerFile(path)
+        self._file = None if path is None else LedgerFile(path)
+        if path is not None and self._file is not None:
             with storage_errors(path, "read"):
                 exists = path.exists()
             if exists:
@@ -68,7 +58,7 @@ class Ledger:
     def _refresh(self) -> None:
         """Take in what the file holds."""
         if self._file is not None:
-            self._book, self._limit = Book(map(_charge_of, self._file.lines)), self._file.limit
+            self._book, self.limit = Book(self._file.state.charges), self._file.state.limit
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
         return self  # a copy would be an account of its own: two could spend the whole budget each
@@ -79,9 +69,13 @@ class Ledger:
         return Ledger, (self.path,)
 
     @property
-    def limit(self) -> Limit | None:
-        """What the ledger states of itself; None before its first charge."""
-        return self._limit
+    def most(self) -> float:
+        """The epsilon that its owner stated; infinite where none was."""
+        return math.inf if self.limit is None or self.limit.epsilon is None else self.limit.epsilon
+
+    def delta(self, run: float) -> float:
+        """The delta at which it counts: its own, or a run's."""
+        return run if self.limit is None else self.limit.delta
 
     def state_limit(self, epsilon: float, delta: float) -> None:
         """State, once, what may be spent of each account; makes the file if there is none."""
@@ -91,24 +85,22 @@ class Ledger:
             )
         wanted = Limit(float(epsilon), float(delta))
         with self._held(delta) as append:
-            if self._limit != wanted:
-                self._check_limit(wanted, epsilon)
-                append([], wanted)
-
-    def _check_limit(self, wanted: Limit, epsilon: float) -> None:
-        place = "privacy ledger" if self.path is None else shown(self.path)
-        if self._limit is not None and self._limit.epsilon is not None and self._limit != wanted:
-            raise ConfigError(
-                f"{place}: states its limit already, epsilon {self._limit.epsilon:g} at delta "
-                f"{self._limit.delta:g}, and states it once; use another ledger for data that share no person"
-            )
-        for account in self._book.accounts:
-            spent = self.spent(account).epsilon(wanted.delta)
-            if not spent <= epsilon * (1.0 + TOLERANCE):
-                raise PrivacyBudgetError(
-                    f"{place}: {account.party}: epsilon {rounded_up(spent)} at delta {wanted.delta:g} has "
-                    f"been spent, more than {epsilon:g}"
+            if self.limit == wanted:
+                return
+            if self.limit is not None and self.limit.epsilon is not None:
+                raise ConfigError(
+                    f"{self.name}: states its limit already, epsilon {self.limit.epsilon:g} at delta "
+                    f"{self.limit.delta:g}, and states it once; use another ledger for data that share no "
+                    "person"
                 )
+            for account in self._book.accounts:
+                spent = self.spent(account).epsilon(delta)
+                if not spent <= epsilon * (1.0 + TOLERANCE):
+                    raise PrivacyBudgetError(
+                        f"{self.name}: {account.party}: epsilon {rounded_up(spent)} at delta {delta:g} has "
+                        f"been spent, more than {epsilon:g}"
+                    )
+            append([], wanted)
 
     @property
     def charges(self) -> list[Charge]:
@@ -149,8 +141,7 @@ class Ledger:
         """Charge several releases, all or none."""
         self._refuse_early(self._new(charges), epsilon, delta)
         with self._held(delta) as append:
-            new = self._new(charges)
-            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
+            new = self._checked(charges, epsilon, delta)
             if new:
                 append(new)
             self._planned = self._left(new)
@@ -160,11 +151,15 @@ class Ledger:
 
     def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
         """Refuse what :meth:`charge_all` would refuse; charges nothing, and does not write."""
-        if self._refuse_early(self._new(charges), epsilon, delta):
-            return
-        with self._held(delta, make=False):
-            new = self._new(charges)
-            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
+        if not self._refuse_early(self._new(charges), epsilon, delta):
+            with self._held(delta, make=False):
+                self._checked(charges, epsilon, delta)
+
+    def _checked(self, charges: Sequence[Charge], epsilon: float, delta: float) -> list[Charge]:
+        """Those of the charges that are new, if there is room for them beside what is set aside."""
+        new = self._new(charges)
+        self._check(new, [*self._left(new), *self._others()], epsilon, delta)
+        return new
 
     def reserve(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
         """Reserve what a run will charge, until it ends, or refuse it before it draws anything."""
@@ -180,25 +175,20 @@ class Ledger:
     @contextmanager
     def _held(self, delta: float, *, make: bool = True) -> Iterator[Callable[..., None]]:
         """The newest charges, by this process alone where they are on disk; what appends to them."""
-        own = self._file
-        if own is None:
+        if self._file is None:
 
             def keep(charges: Sequence[Charge], limit: Limit | None = None) -> None:
                 self._book.add(charges)
-                self._limit = limit or self._limit or (Limit(None, delta) if delta > 0.0 else None)
+                self.limit = limit or self.limit or (Limit(None, delta) if delta > 0.0 else None)
 
             yield keep
             return
         if make:
-            own.create(delta or None)
-        with own.locked() as file:
+            self._file.create(delta or None)
+        with self._file.locked() as file:
             self._refresh()
-
-            def append(charges: Sequence[Charge], limit: Limit | None = None) -> None:
-                own.append(file, [asdict(charge) for charge in charges], limit)
-                self._refresh()
-
-            yield append
+            yield partial(self._file.append, file)
+            self._refresh()
 
     def _refuse_early(self, new: Sequence[Charge], epsilon: float, delta: float) -> bool:
         """Whether there is no file yet: what is refused makes none."""
@@ -223,44 +213,36 @@ class Ledger:
 
     def _others(self) -> list[Charge]:
         """What living runs have reserved in this file and not charged yet."""
-        if self.path is None:
-            return []
-        found: list[Charge] = []
-        for at, planned in reserved_by_others(self.path, self._reservation):
-            made = Counter(c.plan for c in self._book.charges[at:])
-            found += _without([Charge(**values) for values in planned], made)
-        return found
+        own = None if self._reservation is None else self._reservation.path
+        reserved = () if self.path is None else reserved_by_others(self.path, own)
+        return [
+            charge
+            for at, planned in reserved
+            for charge in _without(planned, Counter(c.plan for c in self._book.charges[at:]))
+        ]
 
     def _check(self, new: Sequence[Charge], reserved: Sequence[Charge], epsilon: float, delta: float) -> None:
         for c in new:
             if not all(0.0 <= cost < math.inf for cost in (c.gdp, c.pure, c.rho)):
                 raise PrivacyBudgetError(f"privacy ledger: {c.party}, {c.release}: its cost is not finite")
         held, coming = Book(reserved), Book(new)
-        limit = self._limit or Limit(None, delta)
-        bounds = [(epsilon, min(delta, limit.delta), "")]
-        if limit.epsilon is not None:
-            bounds.append((limit.epsilon, limit.delta, ", which the ledger states"))
+        bounds = [(epsilon, min(delta, self.delta(delta)), "")]
+        if self.limit is not None and self.limit.epsilon is not None:
+            bounds.append((self.limit.epsilon, self.limit.delta, ", which the ledger states"))
         for account, charges in coming.accounts.items():
             if not any(c.gdp or c.pure or c.rho for c in charges):
                 continue  # a note of a release that was charged beforehand
+            after = added(self._book.of(account, held, coming))
             for most, at, whose in bounds:
-                if added(self._book.of(account, held, coming)).exceeds(most, at):
-                    self._refuse(account, charges[0].release, (most, at, whose), held, coming)
-
-    def _refuse(
-        self, account: Account, release: str, bound: tuple[float, float, str], held: Book, coming: Book
-    ) -> None:
-        most, delta, whose = bound
-        before, aside = self.spent(account), len(held.of(account))
-        after = added(self._book.of(account, held, coming)).epsilon(delta)
-        name = shown(self.path) if self.path is not None else "privacy ledger"
-        spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
-        more = f", {aside} more are set aside by runs under way" if aside else ""
-        raise PrivacyBudgetError(
-            f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}{more}; "
-            f"with '{release}' it would be {after:.4g} of {most:.4g} at delta {delta:g}{whose}; "
-            "nothing was sent"
-        )
+                if after.exceeds(most, at):
+                    before, aside = self.spent(account), len(held.of(account))
+                    more = f", {aside} more are set aside by runs under way" if aside else ""
+                    raise PrivacyBudgetError(
+                        f"{self.name}: {account.party}: {before.releases} releases of {before.runs} run(s) "
+                        f"have spent epsilon {before.epsilon(at):.4g}{more}; with '{charges[0].release}' it "
+                        f"would be {after.epsilon(at):.4g} of {most:.4g} at delta {at:g}{whose}; nothing was "
+                        "sent"
+                    )
 
 
 def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:
@@ -272,21 +254,6 @@ def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]
         else:
             left.append(charge)
     return left
-
-
-def _charge_of(line: Line) -> Charge:
-    """A line as a charge; one of version 1.0 names neither rows nor role, so it counts for any rows."""
-    values = dict(line.values)
-    if not line.old:
-        return Charge(**values)
-    del values["data"]
-    release = values["release"]
-    role = FEATURES
-    if release == "randomised labels":
-        role = LABELS
-    elif release.startswith("answers to ") or release.startswith("second moments for "):
-        role = RECORDS
-    return Charge(rows="", role=role, **values)
 
 
 def refuse_to_forget(path: Path) -> None:
@@ -309,10 +276,9 @@ def other_runs(
     told = [found for found in [ledger.spent(labels)] if found.runs > 1] if labels is not None else []
     if not (spent or told):
         return ""
-    parts, limit = [], ledger.limit
+    parts = []
     if spent:
-        delta = settings.delta if limit is None else limit.delta
-        allowed = min(settings.budget, math.inf if limit is None or limit.epsilon is None else limit.epsilon)
+        delta, allowed = ledger.delta(settings.delta), min(settings.budget, ledger.most)
         epsilon = rounded_up(max(found.epsilon(delta) for found in spent))
         parts.append(f"epsilon {epsilon} at delta {delta!r}, of {allowed!r} allowed")
     if told:
@@ -329,20 +295,15 @@ class Reservation:
         self.path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         lock_file(self._descriptor, wait=False)
-        # Also when nobody frees it: the lock ends with the process, the file's name with the interpreter.
-        self._finalizer = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
+        #: Gives back what was not drawn. Also when nobody does: the lock ends with the process, the file's
+        #: name with the interpreter.
+        self.free = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
 
     def write(self, at: int, planned: list[dict[str, Any]]) -> None:
         """Say what is to come."""
-        raw = json.dumps({"at": at, "planned": planned}, allow_nan=False).encode()
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        while raw:
-            raw = raw[os.write(self._descriptor, raw) :]
-
-    def free(self) -> None:
-        """Give back what was not drawn."""
-        self._finalizer()
+        write_all(self._descriptor, json.dumps({"at": at, "planned": planned}, allow_nan=False).encode())
 
 
 def _free(descriptor: int, path: Path, process: int) -> None:
@@ -359,31 +320,30 @@ def _prefix(target: Path) -> str:
     return f".ledger-{number}.reserved-"
 
 
-def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[int, list[dict[str, Any]]]]:
+def reserved_by_others(ledger: Path, own: Path | None) -> Iterator[tuple[int, list[Charge]]]:
     """What living processes have set aside; files of dead ones are removed."""
     target = Path(os.path.realpath(ledger))
     for path in sorted(target.parent.glob(glob.escape(_prefix(target)) + "*.tmp")):
-        if own is not None and path == own.path:
-            continue
         try:
-            descriptor = os.open(path, os.O_RDWR)
+            file = None if path == own else open(path, "r+b")  # noqa: SIM115 (closed below)
         except FileNotFoundError:
             continue
-        try:
+        if file is None:
+            continue
+        with file:
             with suppress(BlockingIOError):
-                lock_file(descriptor, wait=False)
+                lock_file(file.fileno(), wait=False)
                 with suppress(OSError):
                     path.unlink()  # nobody holds it: its process is gone, and what it used is charged
                 continue
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
+            try:
                 found = json.loads(file.read())
-            yield int(found["at"]), list(found["planned"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{shown(path)}: another run's reservation is unreadable ({error}); wait for that run"
-            ) from None
-        finally:
-            os.close(descriptor)
+                planned = int(found["at"]), [Charge(**values) for values in found["planned"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise StorageError(
+                    f"{shown(path)}: another run's reservation is unreadable ({error}); wait for that run"
+                ) from None
+            yield planned
 
 
 def limit_words(ledger: Ledger) -> str:
@@ -397,29 +357,24 @@ def limit_words(ledger: Ledger) -> str:
 
 def spent_words(ledger: Ledger, account: Account, delta: float) -> str:
     """What a ledger holds about some data, in one line, for an owner who is to decide about more."""
-    limit, spent = ledger.limit, ledger.spent(account)
-    at = delta if limit is None else limit.delta
-    most = "" if limit is None or limit.epsilon is None else f" of {limit.epsilon!r}"
+    spent, at = ledger.spent(account), ledger.delta(delta)
+    most = f" of {ledger.most!r}" if math.isfinite(ledger.most) else ""
     if not spent.releases:
         return "nothing of these data" + (f"{most} at delta {at!r}" if most else "")
-    return (
-        f"epsilon {rounded_up(spent.epsilon(at))}{most} at delta {at!r}, in {spent.releases} release(s) of "
-        f"{spent.runs} run(s)"
-    )
+    epsilon = f"epsilon {rounded_up(spent.epsilon(at))}{most} at delta {at!r}"
+    return f"{epsilon}, in {spent.releases} release(s) of {spent.runs} run(s)"
 
 
 def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
     """The accounts of a ledger."""
-    numbers = {"": 0}
-    described = []
+    numbers, described = {"": 0}, []
     for charges in ledger.accounts():
-        for charge in charges:
-            numbers.setdefault(charge.rows, len(numbers))
-        spent = ledger.spent(charges[0].account)
+        rows = {numbers.setdefault(charge.rows, len(numbers)) for charge in charges}
+        spent = added(charges)
         described.append(
             {
                 "role": charges[0].role,
-                "rows": sorted({numbers[charge.rows] for charge in charges}),
+                "rows": sorted(rows),
                 "parties": sorted({charge.party for charge in charges}),
                 "runs": spent.runs,
                 "releases": spent.releases,
@@ -431,16 +386,11 @@ def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
 
 def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[str, str]]:
     """Accounts as a table of two columns: whose data they are, and what was spent."""
-    return [
-        (
-            f"{account['role']} of {', '.join(ascii(name)[1:-1] for name in account['parties'])}, "
-            + (
-                f"rows {', '.join(map(str, known))}"
-                if (known := [n for n in account["rows"] if n])
-                else "any rows"
-            ),
-            f"epsilon = {rounded_up(account['epsilon'])} at delta = {delta!r}: "
-            f"{account['releases']} release(s) of {account['runs']} run(s)",
-        )
-        for account in accounts
-    ]
+    table = []
+    for account in accounts:
+        rows = ", ".join(str(number) for number in account["rows"] if number)
+        parties = ", ".join(ascii(name)[1:-1] for name in account["parties"])
+        whose = f"{account['role']} of {parties}, {f'rows {rows}' if rows else 'any rows'}"
+        epsilon = f"epsilon = {rounded_up(account['epsilon'])} at delta = {delta!r}"
+        table.append((whose, f"{epsilon}: {account['releases']} release(s) of {account['runs']} run(s)"))
+    return table

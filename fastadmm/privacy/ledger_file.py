@@ -34,6 +34,7 @@ from fastadmm.files.atomic import (
     write_all,
 )
 from fastadmm.files.file_lock import lock_file
+from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Charge
 
 FORMAT = "fastadmm-privacy-ledger"
 VERSION = "2.1"
@@ -41,7 +42,6 @@ VERSION = "2.1"
 _TEXTS = ("run", "role", "rows", "party", "columns", "release", "draw")
 _OLD_TEXTS = ("run", "data", "party", "release")
 _COSTS = ("gdp", "pure", "rho")
-_LIMIT = {"epsilon", "delta"}
 
 _BEGIN = b'{"format": "%s", "version": ' % FORMAT.encode()
 _OLD_HEADER = _BEGIN + b'"1.0"}'
@@ -52,7 +52,6 @@ _HEADER = re.compile(
 )
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 _END_BYTES = len(', "digest": ""}') + 32
-_HEAD = re.compile(rb"([0-9]{10}) ([0-9a-f]{32}) ([0-9a-f]{8})")
 _HEAD_BYTES = 10 + 1 + 32 + 1 + 8
 
 
@@ -64,21 +63,13 @@ class Limit:
     delta: float  # at which the ledger counts, whatever that of a run is
 
 
-@dataclass(frozen=True)
-class Line:
-    """What one line says, checked: texts and finite costs."""
-
-    values: dict[str, Any]
-    old: bool = False  # a line of version 1.0: ``data`` in place of role, rows and columns, and no draw
-
-
 @dataclass
 class _State:
     """What a file holds up to the last whole line, verified."""
 
     size: int = 0  # bytes of whole lines
     before: bytes = b""  # those bytes of a ledger that has no header of this version yet
-    lines: list[Line] = field(default_factory=list)
+    charges: list[Charge] = field(default_factory=list)
     limit: Limit | None = None
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
@@ -90,22 +81,12 @@ def _head(count: int, digest: str) -> bytes:
     return f"{text} {hashlib.sha256(text.encode()).hexdigest()[:8]}".encode()
 
 
-def _read_head(raw: bytes) -> tuple[int, str] | None:
-    """Count and digest, or None for one that was half written."""
-    match = _HEAD.fullmatch(raw)
-    if match is None or _head(int(match[1]), match[2].decode()) != raw:
-        return None
-    return int(match[1]), match[2].decode()
-
-
-def _header(before: bytes, delta: float | None) -> bytes:
-    """A header line after these bytes."""
-    head = _head(0, _start(before, _said(delta)))
-    return _BEGIN + b'"' + _said(delta) + b', "heads": ["' + head + b'", "' + head + b'"]}\n'
-
-
-def _said(delta: float | None) -> bytes:
-    return f'{VERSION}", "delta": {json.dumps(delta)}'.encode()
+def _header(before: bytes, delta: float | None) -> tuple[bytes, str]:
+    """A header line after these bytes, and the digest that the first line continues."""
+    said = f'{VERSION}", "delta": {json.dumps(delta)}'.encode()
+    start = _start(before, said)
+    head = _head(0, start)
+    return _BEGIN + b'"' + said + b', "heads": ["' + head + b'", "' + head + b'"]}\n', start
 
 
 def _start(before: bytes, said: bytes) -> str:
@@ -128,7 +109,7 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state = _State()
+        self.state = _State()  # as it was last read
 
     def create(self, delta: float | None = None) -> None:
         """Make the file if there is none: whole, under its name at once, also on disk."""
@@ -138,17 +119,16 @@ class LedgerFile:
             if os.path.lexists(target):
                 return
             temporary = temporary_beside(target)
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            header, _ = _header(b"", delta)
             try:
-                header = _header(b"", delta)
-                _write_whole(os.open(temporary, flags, 0o600), header)
+                _write_new(temporary, header)
                 try:
                     os.link(temporary, target)  # unlike a rename it never replaces another's ledger
                 except FileExistsError:
                     return
                 except OSError:  # no links on this file system
                     with suppress(FileExistsError):
-                        _write_whole(os.open(target, flags, 0o600), header)
+                        _write_new(target, header)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -169,55 +149,42 @@ class LedgerFile:
                 # Reading goes without a lock where none is to be had: a line is there before it is counted.
                 with suppress(OSError) if not write else nullcontext():
                     lock_file(descriptor, wait=True)
-                self._state = self._read(file)
+                raw = file.read(len(_BEGIN))
+                if raw == _BEGIN:
+                    raw += file.read()
+                try:
+                    self.state = _parse(raw)
+                except _Refused as error:
+                    raise FormatError(
+                        f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "
+                        "what was spent is unknown, so nothing is sent: restore the file"
+                    ) from None
                 yield file
 
-    @property
-    def lines(self) -> list[Line]:
-        """What the file held when it was last read."""
-        return self._state.lines
-
-    @property
-    def limit(self) -> Limit | None:
-        """What the ledger stated of itself when it was last read."""
-        return self._state.limit
-
-    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
+    def append(self, file: IO[bytes], charges: Sequence[Charge], limit: Limit | None = None) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns."""
-        state, descriptor = self._state, file.fileno()
-        places, digests, raw = state.places, state.digests, b""
-        if places is None:
-            raw = _header(state.before, None)
+        state, descriptor, raw = self.state, file.fileno(), b""
+        if state.places is None:
+            raw, start = _header(state.before, None)
             first = state.size + raw.index(b"[") + 2
-            places, digests = (first, first + _HEAD_BYTES + 4), [_start(state.before, _said(None))]
-        for values in [*([asdict(limit)] if limit is not None else []), *lines]:
-            line, digest = _line_bytes(values, digests[-1])
-            raw += line
-            digests.append(digest)
+            state.places, state.digests = (first, first + _HEAD_BYTES + 4), [start]
+        digests = list(state.digests)
+        for said in (limit, *charges):
+            if said is not None:
+                line, digest = _line_bytes(asdict(said), digests[-1])
+                raw += line
+                digests.append(digest)
         file.truncate(state.size)  # what a kill left of a line that was never acted upon
-        file.seek(state.size)
-        write_all(descriptor, raw)
-        os.fsync(descriptor)
-        file.seek(places[1 - state.newest])
-        write_all(descriptor, _head(len(digests) - 1, digests[-1]))
-        os.fsync(descriptor)
-        state.size, state.newest = state.size + len(raw), 1 - state.newest
-        state.places, state.digests = places, digests
-        state.lines += [Line(values) for values in lines]
+        for place, written in (
+            (state.size, raw),
+            (state.places[1 - state.newest], _head(len(digests) - 1, digests[-1])),
+        ):
+            file.seek(place)
+            write_all(descriptor, written)
+            os.fsync(descriptor)
+        state.size, state.newest, state.digests = state.size + len(raw), 1 - state.newest, digests
+        state.charges += charges
         state.limit = limit or state.limit
-
-    def _read(self, file: IO[bytes]) -> _State:
-        file.seek(0)
-        raw = file.read(len(_BEGIN))
-        if raw == _BEGIN:
-            raw += file.read()
-        try:
-            return _parse(raw)
-        except _Refused as error:
-            raise FormatError(
-                f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "
-                "what was spent is unknown, so nothing is sent: restore the file"
-            ) from None
 
 
 class _Refused(Exception):
@@ -262,32 +229,33 @@ def _parse(raw: bytes) -> _State:
         if state.places is None:
             state.before = whole
         else:
-            heads = [_read_head(whole[place : place + _HEAD_BYTES]) for place in state.places]
-            state.newest = _check_heads(heads, state.digests, number)
+            state.newest = _newest(
+                [whole[place : place + _HEAD_BYTES] for place in state.places], state.digests, number
+            )
         for number, line, old in found:  # noqa: B007 (the handler below names it)
             values = json.loads(line.decode())
-            if isinstance(values, dict) and values.keys() == _LIMIT and not old:
+            if isinstance(values, dict) and values.keys() == {"epsilon", "delta"} and not old:
                 state.limit = _limit(values)
             else:
-                state.lines.append(Line(_values(values, _OLD_TEXTS if old else _TEXTS), old))
+                state.charges.append(_charge(values, old))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise _Refused(number, " ".join(str(error).split())) from None
     return state
 
 
-def _check_heads(heads: list[tuple[int, str] | None], digests: list[str], number: int) -> int:
-    """Which of the two heads is the newer, if what is there agrees with the lines."""
+def _newest(heads: list[bytes], digests: list[str], number: int) -> int:
+    """Which of the two heads is the newer, if what is there agrees with the lines; one may be torn."""
     newest, most = -1, -1
-    for place, head in enumerate(heads):
-        if head is None:
+    for place, raw in enumerate(heads):
+        count, digest = raw[:10], raw[11:43].decode("ascii", "replace")
+        if not count.isdigit() or _head(int(count), digest) != raw:
             continue
-        count, digest = head
-        if count >= len(digests):
-            raise _Refused(number, f"{count - len(digests) + 1} line(s) after it are missing")
-        if digests[count] != digest:
+        if int(count) >= len(digests):
+            raise _Refused(number, f"{int(count) - len(digests) + 1} line(s) after it are missing")
+        if digests[int(count)] != digest:
             raise _Refused(1, "the header's digest is another: the header or a line was changed")
-        if count >= most:
-            newest, most = place, count
+        if int(count) >= most:
+            newest, most = place, int(count)
     if newest < 0:
         raise _Refused(1, "its header is damaged")
     return newest
@@ -302,7 +270,9 @@ def _limit(values: dict[str, Any]) -> Limit:
     return Limit(None if epsilon is None else float(epsilon), delta)
 
 
-def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
+def _charge(values: Any, old: bool) -> Charge:
+    """A line as a charge; one of version 1.0 names neither rows nor role, so it counts for any rows."""
+    texts = _OLD_TEXTS if old else _TEXTS
     if not isinstance(values, dict) or values.keys() != {*texts, *_COSTS}:
         raise ValueError("a charge has other keys")
     if {type(values[key]) for key in texts} != {str}:
@@ -311,11 +281,18 @@ def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
         if type(values[key]) not in (int, float) or not 0.0 <= values[key] < math.inf:
             raise ValueError("costs must be finite and not negative")
         values[key] = float(values[key])
-    return values
+    if old:
+        del values["data"]
+        release = values["release"]
+        records = release.startswith(("answers to ", "second moments for "))
+        role = LABELS if release == "randomised labels" else RECORDS if records else FEATURES
+        values |= {"rows": "", "role": role}
+    return Charge(**values)
 
 
-def _write_whole(descriptor: int, raw: bytes) -> None:
+def _write_new(path: Path, raw: bytes) -> None:
     """Write a new file, bring it to disk, close it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         write_all(descriptor, raw)
         os.fsync(descriptor)

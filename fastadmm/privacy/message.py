@@ -19,7 +19,6 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.baseline import Comparison, compare, late_fusion, mean_losses
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
@@ -28,7 +27,7 @@ from fastadmm.privacy.message_party import (
     message_guarantee,
     message_level,
 )
-from fastadmm.privacy.private_run import PrivateRun
+from fastadmm.privacy.private_run import Comparison, PrivateRun, compare, late_fusion, mean_losses
 from fastadmm.privacy.public import (
     check_public_inputs,
     curvature_unit,
@@ -149,8 +148,7 @@ class MessageSolver(PrivateRun):
 
     def _coordinate(self) -> None:
         """z- and u-update from the noisy messages."""
-        total = self.messages.sum(axis=0)
-        z, u = self.z.copy(), np.empty_like(self.u)
+        total, z, u = self.messages.sum(axis=0), self.z.copy(), np.empty_like(self.u)
         self.intercept = update_z_u(
             self.problem, total, self.u, self.penalty, z, u, self.intercept, self.engine
         )
@@ -158,8 +156,7 @@ class MessageSolver(PrivateRun):
 
     def ask_all(self) -> Talk[None]:
         """Ask for noisy messages and make the z-update; after the last round, let parties settle."""
-        number = self.n_rounds + 1
-        parties = range(self.problem.n_parties)
+        number, parties = self.n_rounds + 1, range(self.problem.n_parties)
         with self.engine.limited():
             asked = [Call(m, "noisy", {"target": self._target(m), "round": number}) for m in parties]
             answers = yield Exchange(asked, Pace.IN_TURN)
@@ -172,10 +169,10 @@ class MessageSolver(PrivateRun):
         """James and Stein's factor towards the public centre: a z-update believes less of a noisy message."""
         if not self.settings.shrink:
             return message
-        away = message - self.settings.message_center
-        square = float(away @ away)
-        noise = len(message) * self.level.sigma**2
-        return self.settings.message_center + max(0.0, 1.0 - noise / max(square, 1e-300)) * away
+        centre = self.settings.message_center
+        away = message - centre
+        square, noise = float(away @ away), len(message) * self.level.sigma**2
+        return centre + max(0.0, 1.0 - noise / max(square, 1e-300)) * away
 
     def _record(self) -> RoundRecord:
         """What the coordinator can say of a round: figures of z and of noisy messages, no certificate."""
@@ -203,21 +200,16 @@ class MessageSolver(PrivateRun):
 
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party: answers to the last public target; nothing of parties elsewhere."""
-        if not self.parties:
-            return [np.zeros(0)] * self.problem.n_parties
-        return [party.weights.copy() for party in self.parties]
+        elsewhere = [np.zeros(0)] * self.problem.n_parties
+        return [party.weights.copy() for party in self.parties] or elsewhere
 
     def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
-        losses = {}
+        models = {"private messages": (weights, intercept)}
         if self.problem.test is not None:
-            models = {
-                "private messages": (weights, intercept),
-                "late fusion of local models (nothing sent)": late_fusion(
-                    self.problem, self.engine.n_threads
-                ),
-            }
-            losses = mean_losses(self.problem, models, self.engine)
+            apart = late_fusion(self.problem, self.engine.n_threads)
+            models["late fusion of local models (nothing sent)"] = apart
+        losses = mean_losses(self.problem, models, self.engine)
         worse = (
             "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
             f"(noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}); "
@@ -236,13 +228,10 @@ class MessageSolver(PrivateRun):
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees, with all T rounds charged, and messages that had to be drawn again."""
-        s = self.settings
-        n, ledger = self.problem.n_samples, self.ledger
+        s, names = self.settings, self.problem.names
         parties = [
-            message_guarantee(
-                name, s, self.mu, n, ledger.spent(account, self.run), self.unproved.get(name, "")
-            )
-            for name, account in zip(self.problem.names, self.accounts)
+            message_guarantee(name, s, self.mu, self.problem.n_samples, *self.spent(m))
+            for m, name in enumerate(names)
         ]
         labels = () if s.label_epsilon is not None else ("labels",)
         others = "the other party's noisy messages" if len(parties) == 2 else "the sum of the noisy messages"

@@ -75,12 +75,11 @@ MODELS_NOT_COVERED = (
 
 def message_level(settings: MessagePrivacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
     """How far one record moves a message, by a theorem of ``docs/privacy.md``, and the noise this takes."""
-    s = settings
+    s, sensitivity = settings, message_sensitivity(settings, mu, n_samples)
     if s.sampler == "discrete":
         multiplier = math.sqrt(s.rounds / (2.0 * zcdp_budget(s.epsilon, s.delta)))
     else:
         multiplier = noise_multiplier(s.epsilon, s.delta, s.rounds)
-    sensitivity = message_sensitivity(s, mu, n_samples)
     return sensitivity, calibrate(sensitivity.value, multiplier, n_samples)
 
 
@@ -119,7 +118,7 @@ class MessageParty(PrivateParty):
         self.settings = books.settings
         self.level = message_level(self.settings, mu, block.shape[0])[1]
         self.slack = solver_slack(self.settings, mu, block.shape[0])
-        self.noise, self.releases = books.noise(), Releases(books.releases)
+        self.noise, self.stored = books.noise(), Releases(books.releases)
         self.kind, self.reason = "private ball", f"mu {mu:.4g}, sigma {self.level.sigma:.6g}"
         self.weights = np.zeros(block.shape[1])
         self._rounds = range(1, self.settings.rounds + 1)
@@ -187,16 +186,12 @@ class MessageParty(PrivateParty):
     def charge(self, number: int) -> Charge:
         """What the message of a round costs."""
         mu = self.level.gdp
-        gdp, rho = (0.0, zcdp_of([mu])) if self.settings.sampler == "discrete" else (mu, 0.0)
-        return Charge.to(self.books.account, self.books.run, f"message {number}", gdp=gdp, rho=rho)
+        cost = {"rho": zcdp_of([mu])} if self.settings.sampler == "discrete" else {"gdp": mu}
+        return Charge.to(self.books.account, self.books.run, f"message {number}", **cost)
 
-    def charges(self) -> list[Charge]:
-        """What all messages cost."""
-        return [self.charge(t) for t in self._rounds]
-
-    def missing(self) -> list[Charge]:
-        """What is still to be charged: messages that were not drawn."""
-        return [self.charge(t) for t in self._rounds if not self.releases.holds(self._release(t))]
+    def planned(self) -> dict[str, list[Charge]]:
+        """What each message costs."""
+        return {self._name(t): [self.charge(t)] for t in self._rounds}
 
     def payment(self, number: int) -> Payment:
         """What a message still costs, with the ledger that pays it."""
@@ -211,12 +206,15 @@ class MessageParty(PrivateParty):
             message = self.noised(target, round)
             return {"integers": message.integers, "grid": message.grid}
 
+        def values(sent: Mapping[str, Any]) -> np.ndarray:
+            return GridMessage(sent["integers"], float(sent["grid"])).values
+
         public = np.ascontiguousarray(self.public_target(target))
         question = hashlib.sha256(public.tobytes()).hexdigest()
-        name, paid = self._release(round), self.payment(round)
-        return {"message": self.releases.obtain(name, question, paid, draw, _values_of)}
+        paid = self.payment(round)
+        return {"message": self.stored.obtain(self._name(round), question, paid, draw, values)}
 
-    def _release(self, round: int) -> str:
+    def _name(self, round: int) -> str:
         """Name of a message that is stored."""
         return f"round-{round:06d}-{self.name}"
 
@@ -226,11 +224,9 @@ class MessageParty(PrivateParty):
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees this party."""
-        books, n = self.books, self.block.shape[0]
-        spent = books.spent()
-        guarantee = message_guarantee(self.name, self.settings, self.mu, n, spent, books.unproved)
+        guarantee = message_guarantee(self.name, self.settings, self.mu, self.block.shape[0], *self.spent())
         seen = {"coordinator": f"record ids and order, N, {self.settings.rounds} noisy message(s)"}
-        return books.statement(guarantee, seen, (MODELS_NOT_COVERED,), EXACT_WEIGHTS)
+        return self.stated(guarantee, seen, (MODELS_NOT_COVERED,), EXACT_WEIGHTS)
 
     def export(self) -> dict[str, np.ndarray]:
         """Nothing: what was sent is stored as a release."""
@@ -238,8 +234,3 @@ class MessageParty(PrivateParty):
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Nothing to do."""
-
-
-def _values_of(sent: Mapping[str, Any]) -> np.ndarray:
-    """Numbers of a stored message. Shapes: the result (N,)."""
-    return GridMessage(sent["integers"], float(sent["grid"])).values

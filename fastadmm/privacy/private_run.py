@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account, added
-from fastadmm.privacy.ledger import Charge, Ledger, other_runs
+from fastadmm.privacy.ledger import Charge, Ledger, Spent, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import label_payment, preparation_not_covered
 from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
-from fastadmm.problem.problem import Problem
+from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
+from fastadmm.solver import early_stopping
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import solve
 
 
 class PrivateParty(GatedParty):
@@ -37,22 +40,39 @@ class PrivateParty(GatedParty):
 
     books: Books[Any]
     weights: np.ndarray
+    stored: Releases
 
     def final_weights(self) -> np.ndarray:
         """The local model, of shape (d,)."""
         return self.weights
 
+    def planned(self) -> dict[str, list[Charge]]:
+        """What each of its releases costs, by the name under which it is stored."""
+        raise NotImplementedError
+
     def charges(self) -> list[Charge]:
         """What all of its releases cost, each once."""
-        raise NotImplementedError
+        return [charge for charges in self.planned().values() for charge in charges]
 
     def missing(self) -> list[Charge]:
         """What is still to be charged: releases that were not drawn."""
-        raise NotImplementedError
+        planned = self.planned().items()
+        return [charge for name, charges in planned if not self.stored.holds(name) for charge in charges]
 
     def prepare(self) -> None:
         """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
         self.books.payment(self.missing()).check()
+
+    def spent(self) -> tuple[Spent, str]:
+        """What this run has charged for the party's features, and why nothing is proved for them."""
+        return self.books.ledger.spent(self.books.account, self.books.run), self.books.unproved
+
+    def stated(
+        self, guarantee: PartyGuarantee, seen: Mapping[str, str], not_covered: Sequence[str], weights: str
+    ) -> PrivacyStatement:
+        """What the run guarantees this party, which knows of no other."""
+        tuning = other_runs(self.books.ledger, [self.books.account], self.books.settings)
+        return state(self.books.settings, [guarantee], seen, not_covered, tuning, weights)
 
 
 class PrivateRun(Run):
@@ -92,10 +112,15 @@ class PrivateRun(Run):
 
     def books(self, m: int) -> Books[Any]:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
-        why = self.unproved.get(self.problem.names[m], "")
-        account, data, directory = self.accounts[m], self.data[m], self.releases.directory
         return Books(
-            self.settings, self.ledger, self.run, account, data, directory, lambda: self.noise_source(m), why
+            self.settings,
+            self.ledger,
+            self.run,
+            self.accounts[m],
+            self.data[m],
+            self.releases.directory,
+            lambda: self.noise_source(m),
+            self.unproved.get(self.problem.names[m], ""),
         )
 
     def noise_source(self, m: int) -> NoiseSource:
@@ -136,6 +161,11 @@ class PrivateRun(Run):
             settings = settings.with_(label_epsilon=labels)  # labels that were drawn twice cost twice
         return state(settings, parties, seen, not_covered, tuning, weights)
 
+    def spent(self, m: int) -> tuple[Spent, str]:
+        """What this run has charged for party m's features, and why nothing is proved for them."""
+        why = self.unproved.get(self.problem.names[m], "")
+        return self.ledger.spent(self.accounts[m], self.run), why
+
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
         return {}
@@ -175,16 +205,9 @@ class PrivateRun(Run):
 
     def recorded(self, objective: float, weight_norms: list[float], **more: Any) -> RoundRecord:
         """What can be said of a round without exact messages: no certificate."""
-        unknown = (
-            "gap",
-            "gap_absolute",
-            "primal_residual",
-            "dual_residual",
-            "augmented_lagrangian",
-            "lyapunov",
-        )
-        values: dict[str, Any] = {**dict.fromkeys(unknown, math.inf), "penalty": None, **more}
-        values |= {"objective": objective, "weight_norms": weight_norms}
+        gaps = dict.fromkeys(("gap", "gap_absolute", "primal_residual", "dual_residual"), math.inf)
+        values: dict[str, Any] = {**gaps, "augmented_lagrangian": math.inf, "lyapunov": math.inf, **more}
+        values = {"penalty": None, **values, "objective": objective, "weight_norms": weight_norms}
         return RoundRecord(round=self.n_rounds, seconds=self.seconds, **values)
 
     def close(self) -> None:
@@ -232,3 +255,70 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
 def other_fits(ledger: Ledger, solver: Any) -> str:
     """What else the ledger has charged besides this fit, in words; empty for nothing."""
     return other_runs(ledger, [_FEATURES], solver.settings, _LABELS)
+
+
+# --- the result without sending anything: the baseline that every private result has to beat
+#: Weights by party and intercept.
+Model = tuple[list[np.ndarray], float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A private result beside its zero-message baselines, as mean test loss."""
+
+    losses: dict[str, float]  # by name; the private result first
+    lines: list[str] = field(default_factory=list)  # what a terminal shows
+    warnings: list[str] = field(default_factory=list)  # what a terminal shows
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``result.json``."""
+        losses = {key: value if np.isfinite(value) else None for key, value in self.losses.items()}
+        return {"test_loss": losses, "lines": self.lines, "warnings": self.warnings, "covered": False}
+
+
+def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
+    """Train every party by itself on labels and its own block, and add up the models; nothing is sent."""
+    weights, intercepts = [], []
+    options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
+    common: dict[str, Any] = {
+        "loss": problem.loss.name,
+        "loss_parameters": problem.loss.parameters,
+        "lam": problem.lam,
+        "fit_intercept": problem.fit_intercept,
+        "sample_weight": problem.weight,
+        "offset": problem.offset,
+        "soft_targets": True,  # as randomised labels are
+    }
+    for block in problem.blocks:
+        result = solve(make_problem([block], problem.y, **common), options)
+        weights.append(result.weights[0])
+        intercepts.append(result.intercept)
+    empty = solve(make_problem([np.zeros((problem.n_samples, 1))], problem.y, **common), options)
+    return weights, sum(intercepts) - (len(weights) - 1) * empty.intercept
+
+
+def mean_loss(
+    problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Engine
+) -> float:
+    """Mean loss of a model on a test set."""
+    z = early_stopping.predictor(test, weights, intercept, problem.loss, engine)
+    return early_stopping.mean_loss(test, z, problem.loss, engine)
+
+
+def mean_losses(problem: Problem, models: Mapping[str, Model], engine: Engine) -> dict[str, float]:
+    """Mean test loss of each model; empty without a test set: one on the training rows would be a release."""
+    test = problem.test
+    if test is None:
+        return {}
+    with engine.limited():
+        return {name: mean_loss(problem, test, *model, engine) for name, model in models.items()}
+
+
+def compare(losses: dict[str, float], worse: str, note: str = "") -> Comparison:
+    """The first, which is private, beside those that send nothing, and what to say where these are better."""
+    if not losses:
+        return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
+    line = f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}{note}"
+    own, *others = losses.values()
+    warnings = [] if own < min(others) else [worse.format(own=own, best=min(others))]
+    return Comparison(losses, [line], warnings)

@@ -23,22 +23,14 @@ KEPT_BACK = (
 #: Of ``result.json`` of a private run, what was fixed before any data were read.
 _FIXED = ("status", "rounds", "convex", "scheme", "lambda", "loss", "n_samples", "regularizer", "constraint")
 _FIXED_OF_PARTY = ("name", "n_features", "file")
-_FIXED_OF_MODEL = ("status", "rounds")
 
-_ROUND = (
-    "seconds",
-    "objective",
-    "gap",
-    "gap_absolute",
-    "stationarity",
-    "primal_residual",
-    "dual_residual",
-    "augmented_lagrangian",
-    "lyapunov",
-    "penalty",
-)
+#: Numbers of a round, and of a result.
+_GAPS = ("seconds", "objective", "gap", "gap_absolute", "stationarity")
+_ROUND = (*_GAPS, "primal_residual", "dual_residual", "augmented_lagrangian", "lyapunov", "penalty")
+_RESULT = ("rounds", *_GAPS)
 
-_RESULT = ("rounds", "seconds", "objective", "gap", "gap_absolute", "stationarity")
+#: What is claimed.
+_CLAIM = ("mode", "unit", "adjacency", "epsilon", "joint_epsilon", "person_epsilon", "label_epsilon", "delta")
 
 
 def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None = None) -> bool:
@@ -50,9 +42,7 @@ def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None
 
 def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatement | None) -> dict[str, Any]:
     """What a model records about the run that made it."""
-    if not is_private(statement):
-        return certificate
-    return _only(_FIXED_OF_MODEL, certificate)
+    return _only(("status", "rounds"), certificate) if is_private(statement) else certificate
 
 
 def fixed_result(result: dict[str, Any]) -> dict[str, Any]:
@@ -83,23 +73,21 @@ def settings_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def exact_parties(lines: Mapping[str, str | None], statement: PrivacyStatement | None = None) -> list[str]:
     """Parties of a private model whose weights no epsilon covers (T7), though their run claims one."""
-    said = {
-        name: [line or "", statement.weights_line(name) if statement else ""] for name, line in lines.items()
-    }
-    return [name for name, own in said.items() if any(map(_is_exact, own))]
 
+    def exact(line: str) -> bool:
+        weights, _, training = line.partition("; training: ")
+        claimed = not training.startswith("privacy: epsilon = infinity")
+        return weights == f"weights: {EXACT_WEIGHTS}" and claimed
 
-def _is_exact(line: str) -> bool:
-    weights, _, training = line.partition("; training: ")
-    return weights == f"weights: {EXACT_WEIGHTS}" and not training.startswith("privacy: epsilon = infinity")
+    said = {name: statement.weights_line(name) if statement else "" for name in lines}
+    return [name for name, line in lines.items() if exact(line or "") or exact(said[name])]
 
 
 def exact_note(names: list[str], what: str) -> str:
     """What giving something out costs, in one line."""
-    whose = ", ".join(names)
     return (
-        f"the weights of {whose} are exact functions of private rows, which the noise of the run does not "
-        f"cover (T7): epsilon = infinity for whoever gets {what}"
+        f"the weights of {', '.join(names)} are exact functions of private rows, which the noise of the run "
+        f"does not cover (T7): epsilon = infinity for whoever gets {what}"
     )
 
 
@@ -121,37 +109,29 @@ def require_covered(
 
 def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:
     """The claim of a run: what is protected and by how much."""
-    names = (
-        "mode",
-        "unit",
-        "adjacency",
-        "epsilon",
-        "joint_epsilon",
-        "person_epsilon",
-        "label_epsilon",
-        "delta",
-    )
-    return {**{name: getattr(statement, name) for name in names}, "statement": statement.one_line()}
+    return {**{name: getattr(statement, name) for name in _CLAIM}, "statement": statement.one_line()}
 
 
 def round_numbers(record: RoundRecord, parties: list[str], *, private: bool) -> dict[str, float]:
     """Numbers of a round, by name."""
     if private:
         return {}
-    values: dict[str, Any] = {name: getattr(record, name) for name in _ROUND}
-    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
-    names = parties if len(parties) == len(record.weight_norms) else map(str, range(len(record.weight_norms)))
-    values |= {f"weight_norm/{name}": norm for name, norm in zip(names, record.weight_norms)}
-    return _finite(values)
+    norms = record.weight_norms
+    names = parties if len(parties) == len(norms) else map(str, range(len(norms)))
+    return _finite(
+        {name: getattr(record, name) for name in _ROUND}
+        | {f"test/{name}": value for name, value in (record.test or {}).items()}
+        | {f"weight_norm/{name}": norm for name, norm in zip(names, norms)}
+    )
 
 
 def result_numbers(result: dict[str, Any], *, private: bool) -> dict[str, float]:
     """Final numbers of a run."""
-    if private:
-        return _finite({"final/rounds": result.get("rounds")})
-    values = {f"final/{name}": result.get(name) for name in _RESULT}
-    values |= {f"final/test/{name}": value for name, value in (result.get("test") or {}).items()}
-    return _finite(values)
+    test = {} if private else result.get("test") or {}
+    return _finite(
+        {f"final/{name}": result.get(name) for name in (("rounds",) if private else _RESULT)}
+        | {f"final/test/{name}": value for name, value in test.items()}
+    )
 
 
 def result_texts(result: dict[str, Any], *, private: bool) -> dict[str, str]:

@@ -22,9 +22,8 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.modes import owner_only
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.ledger import Charge, Ledger, Spent, other_runs
+from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 T = TypeVar("T")
@@ -112,17 +111,6 @@ class Books(Generic[Settings_co]):
         s = self.settings
         return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
 
-    def spent(self) -> Spent:
-        """What this run has charged for the party's features."""
-        return self.ledger.spent(self.account, self.run)
-
-    def statement(
-        self, guarantee: PartyGuarantee, seen: Mapping[str, str], not_covered: Sequence[str], weights: str
-    ) -> PrivacyStatement:
-        """What the run guarantees this party, which knows of no other."""
-        tuning = other_runs(self.ledger, [self.account], self.settings)
-        return state(self.settings, [guarantee], seen, not_covered, tuning, weights)
-
 
 class Releases:
     """The releases of a run, one file each: ``docs/privacy.md#the-ledger``."""
@@ -141,66 +129,29 @@ class Releases:
         """The release of a name: the stored one, the completed pending one, or else a new draw."""
         path = self._path(name)
         if path is None:
-            return build(self._draw(None, question, payment, draw))
+            values = _drawn(question, payment, draw)
+            payment.charge(_draw_of(values))
+            return build(values)
+        pending = _pending(path)
         if os.path.lexists(path):
             values = _answering(path, read_release(path), question)
             payment.charge(_draw_of(values))
+            _remove(pending)
         else:
-            found = self._complete(path, question, payment)
-            values = self._draw(path, question, payment, draw) if found is None else found
-        _remove(_pending(path))
+            found = self._completed(pending)
+            if found is None:
+                values = _drawn(question, payment, draw)
+                with storage_errors(path):
+                    _write_ahead(pending, values)
+            else:
+                values = _answering(pending, found, question)
+            self._use(pending, path, _draw_of(values), payment)
         try:
             return build(values)
         except (KeyError, ValueError, TypeError) as error:
             raise FormatError(
                 f"{shown(path)}: not a released message, or damaged: {error}; {_ADVICE}"
             ) from None
-
-    def _draw(
-        self, path: Path | None, question: str, payment: Payment, draw: Callable[[], dict[str, Any]]
-    ) -> dict[str, np.ndarray]:
-        """Draw, write ahead, charge, rename."""
-        payment.check()
-        number = secrets.token_hex(8) if payment.charges else ""
-        values = {key: np.asarray(value) for key, value in draw().items()}
-        values |= {_QUESTION: np.array(question), _DRAW: np.array(number)}
-        if path is None:
-            payment.charge(number)
-            return values
-        pending = _pending(path)
-        with storage_errors(path):
-            if not path.parent.is_dir():
-                path.parent.mkdir(mode=0o700)
-                synchronise(path.parent.parent)
-            try:
-                _write(pending, values)
-            except BaseException:
-                _remove(pending)  # not whole, so never used
-                raise
-        self._use(pending, path, number, payment)
-        return values
-
-    def holds(self, name: str) -> bool:
-        """Whether there is a file of this release, final or pending; its content is not looked at."""
-        path = self._path(name)
-        return path is not None and (os.path.lexists(path) or os.path.lexists(_pending(path)))
-
-    def _path(self, name: str) -> Path | None:
-        return None if self.directory is None else self.directory / f"{name}.npz"
-
-    def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
-        """Use a release that a kill kept from its final name; remove what is not whole."""
-        pending = _pending(path)
-        if not os.path.lexists(pending):
-            return None
-        with storage_errors(pending, "read"):
-            found = _read(pending)
-        if found is None:
-            _remove(pending)
-            return None
-        _answering(pending, found, question)
-        self._use(pending, path, _draw_of(found), payment)
-        return found
 
     def _use(self, pending: Path, path: Path, draw: str, payment: Payment) -> None:
         """Charge, rename, synchronise: from here on the release counts as made."""
@@ -212,6 +163,51 @@ class Releases:
         with storage_errors(path):
             os.replace(pending, path)
             synchronise(path.parent)
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a file of this release, final or pending; its content is not looked at."""
+        path = self._path(name)
+        return path is not None and (os.path.lexists(path) or os.path.lexists(_pending(path)))
+
+    def _path(self, name: str) -> Path | None:
+        return None if self.directory is None else self.directory / f"{name}.npz"
+
+    def _completed(self, pending: Path) -> dict[str, np.ndarray] | None:
+        """What a kill kept from its final name; what is not whole is removed."""
+        if not os.path.lexists(pending):
+            return None
+        with storage_errors(pending, "read"):
+            found = _read(pending)
+        if found is None:
+            _remove(pending)
+        return found
+
+
+def _drawn(question: str, payment: Payment, draw: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
+    """A new draw, not charged yet."""
+    payment.check()
+    number = secrets.token_hex(8) if payment.charges else ""
+    values = {key: np.asarray(value) for key, value in draw().items()}
+    return values | {_QUESTION: np.array(question), _DRAW: np.array(number)}
+
+
+def _write_ahead(pending: Path, values: Mapping[str, Any]) -> None:
+    """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
+    archive = io.BytesIO()
+    np.savez(archive, **values)
+    raw = archive.getvalue()[:-2] + _COMMENT.to_bytes(2, "little")
+    if not pending.parent.is_dir():
+        pending.parent.mkdir(mode=0o700)
+        synchronise(pending.parent.parent)
+    try:
+        with open(pending, "wb", opener=owner_only) as file:
+            file.write(raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
+            file.flush()
+            os.fsync(file.fileno())
+        synchronise(pending.parent)
+    except BaseException:
+        _remove(pending)  # not whole, so never used
+        raise
 
 
 def _remove(pending: Path) -> None:
@@ -249,18 +245,6 @@ def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[
             f"{shown(path)}: answers another target than this run's, or other labels or settings; {_ADVICE}"
         )
     return found
-
-
-def _write(path: Path, values: dict[str, Any]) -> None:
-    """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
-    archive = io.BytesIO()
-    np.savez(archive, **values)
-    raw = archive.getvalue()[:-2] + _COMMENT.to_bytes(2, "little")
-    with open(path, "wb", opener=owner_only) as file:
-        file.write(raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
-        file.flush()
-        os.fsync(file.fileno())
-    synchronise(path.parent)
 
 
 def _read(path: Path) -> dict[str, np.ndarray] | None:

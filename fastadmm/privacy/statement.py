@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -90,11 +90,8 @@ class PrivacyStatement:
         if not self.is_private:
             honest = "; an honest coordinator is assumed" * (self.mode == "none")
             return f"privacy: epsilon = infinity ({self.reason}{honest})"
-        label = (
-            f"label epsilon = {rounded_up(self.label_epsilon)}"
-            if math.isfinite(self.label_epsilon)
-            else "labels not protected"
-        )
+        protected = math.isfinite(self.label_epsilon)
+        label = f"label epsilon = {rounded_up(self.label_epsilon)}" if protected else "labels not protected"
         return (
             f"privacy: epsilon = {rounded_up(self.epsilon)} at delta = {self.delta!r} per party and record "
             f"({self.adjacency}), {rounded_up(self.joint_epsilon)} for a person in all "
@@ -109,7 +106,7 @@ class PrivacyStatement:
 
     def table(self) -> list[tuple[str, str]]:
         """The statement as rows of two cells, for terminal, report and model card."""
-        rows = [
+        return [
             ("mode", self.mode),
             ("protected unit", self.unit),
             ("adjacency", self.adjacency),
@@ -120,18 +117,13 @@ class PrivacyStatement:
             ("delta", f"{self.delta!r}" if self.is_private else "–"),
             ("noise", self.sampler),
             ("weights", self.weights),
+            *([("why infinite", self.reason)] if self.reason else []),
+            *([("with other runs, when this one ended", self.tuning)] if self.tuning else []),
+            *((party.name, _party_cell(party, self.delta)) for party in self.parties),
+            *((f"seen by {who}", what) for who, what in self.seen.items()),
+            *([("assumed", self.assumed)] if self.assumed else []),
+            *(("not covered", text) for text in self.not_covered),
         ]
-        if self.reason:
-            rows.append(("why infinite", self.reason))
-        if self.tuning:
-            rows.append(("with other runs, when this one ended", self.tuning))
-        for party in self.parties:
-            rows.append((party.name, _party_cell(party, self.delta)))
-        rows += [(f"seen by {who}", what) for who, what in self.seen.items()]
-        if self.assumed:
-            rows.append(("assumed", self.assumed))
-        rows += [("not covered", text) for text in self.not_covered]
-        return rows
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite number is the text ``"inf"``, as JSON has none."""
@@ -141,19 +133,37 @@ class PrivacyStatement:
     def from_json(cls, values: Any, place: str = "privacy") -> Self:
         """Inverse of :meth:`to_json`; unknown keys are ignored."""
         try:
-            given = _known(cls, values)
-            given["parties"] = tuple(
-                _checked(
-                    PartyGuarantee(
-                        **{**_known(PartyGuarantee, p), "pure": tuple(map(float, p.get("pure", ())))}
-                    )
-                )
-                for p in given.get("parties", ())
-            )
-            given["not_covered"] = tuple(given.get("not_covered", NOT_COVERED))
-            return _checked(cls(**given))
+            return _record(cls, values)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise FormatError(f"{place}: not a privacy statement: {error}") from None
+
+
+def _record(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A record of plain values; unknown keys are ignored, and the file they are of may have been edited."""
+    hints = get_type_hints(kind)
+    return kind(**{key: _typed(key, value, hints[key]) for key, value in values.items() if key in hints})
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """A value of the declared type, or TypeError."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if hint is PartyGuarantee:
+        return _record(hint, value)
+    if kind is UnionType:  # a number or none
+        return None if value is None else _typed(name, value, inner[0])
+    if kind is tuple and isinstance(value, list | tuple):
+        return tuple(_typed(name, item, inner[0]) for item in value)
+    if hint is float and value == "inf":
+        return math.inf
+    if kind is dict:
+        fits = isinstance(value, dict) and all(isinstance(text, str) for text in (*value, *value.values()))
+    elif hint is float:
+        fits = type(value) in (int, float) and not math.isnan(value)
+    else:
+        fits = type(value) is hint
+    if not fits:
+        raise TypeError(f"{name!r} is {value!r}")
+    return value
 
 
 def state(
@@ -165,21 +175,20 @@ def state(
     weights: str = EXACT_WEIGHTS,
 ) -> PrivacyStatement:
     """Put a run's statement together: composition over parties is done here, exactly."""
-    reason = "noise is seeded: sampler 'insecure_test' is for tests" * (settings.sampler == "insecure_test")
+    seeded = "noise is seeded: sampler 'insecure_test' is for tests" * (settings.sampler == "insecure_test")
     made = []
     for party in parties:
-        why = party.reason or reason
+        why = party.reason or seeded
         epsilon = math.inf if why else _epsilon(settings, party.gdp, party.pure)
         made.append(replace(party, epsilon=epsilon, reason=why))
-    label = settings.label_epsilon if settings.label_epsilon is not None and not reason else math.inf
+    label = settings.label_epsilon if settings.label_epsilon is not None and not seeded else math.inf
     largest = max((party.epsilon for party in made), default=0.0)
     joint = person = math.inf
     if math.isfinite(largest):
         mu = compose_gdp(party.gdp for party in made)
         pure = [epsilon for party in made for epsilon in party.pure]
         joint = _epsilon(settings, mu, pure)
-        if math.isfinite(label):
-            person = _epsilon(settings, mu, [*pure, label])
+        person = _epsilon(settings, mu, [*pure, label]) if math.isfinite(label) else math.inf
     return PrivacyStatement(
         mode=settings.mode,
         unit=f"{ADJACENCIES[settings.adjacency]}; each party by itself",
@@ -218,14 +227,13 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
         "other parties": f"gradients or targets: enough to work out all labels and {others}",
         "outsiders": "nothing, until a model or predictions are given out",
     }
+    keys = ("epsilon", "joint_epsilon", "person_epsilon", "label_epsilon")
+    infinite: dict[str, Any] = dict.fromkeys(keys, math.inf)
     return PrivacyStatement(
         mode="none",
         unit="nothing",
         adjacency="none",
-        epsilon=math.inf,
-        joint_epsilon=math.inf,
-        person_epsilon=math.inf,
-        label_epsilon=math.inf,
+        **infinite,
         delta=0.0,
         sampler="none",
         parties=tuple(PartyGuarantee(name, "exact message", reason=reason) for name in names),
@@ -264,34 +272,3 @@ def _rounded(value: float, whole: Callable[[float], int]) -> str:
     # What is within rounding of a short number is that number.
     text = f"{context.create_decimal(f'{value:.10g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name: f.type for f in fields(kind)}
-    return {
-        key: math.inf if value == "inf" and "float" in str(names[key]) else value
-        for key, value in values.items()
-        if key in names
-    }
-
-
-def _checked(statement: Any) -> Any:
-    """Refuse fields of another type than declared: the statement may come from an edited file."""
-    for name, hint in get_type_hints(type(statement)).items():
-        value = getattr(statement, name)
-        if not _fits(value, hint):
-            raise TypeError(f"{name!r} is {value!r}")
-    return statement
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    kind, inner = get_origin(hint), get_args(hint)
-    if kind is UnionType:
-        return any(_fits(value, one) for one in inner)
-    if kind is tuple:
-        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
-    if kind is dict:
-        return isinstance(value, dict) and all(isinstance(text, str) for text in (*value, *value.values()))
-    if hint is float:
-        return type(value) in (int, float) and not math.isnan(value)
-    return type(value) is hint

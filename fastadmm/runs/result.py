@@ -149,7 +149,7 @@ def ledger_rows(run: Path) -> list[tuple[str, str]]:
         if not file.exists():
             return [("ledger", f"{shown(file)} is not there: what else was spent on these data is not known")]
     ledger, identifier = Ledger(file), read_run_id(run)
-    delta = found.config.privacy.delta if ledger.limit is None else ledger.limit.delta
+    delta = ledger.delta(found.config.privacy.delta)
     rows = []
     for charges in ledger.accounts():
         if any(charge.run == identifier for charge in charges):
