@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.admm.anderson import Anderson
-from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.coordinator.admm.anderson import Anderson, acceleration_memory
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.problem.problem import make_problem

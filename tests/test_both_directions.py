@@ -184,7 +184,7 @@ def test_exact_messages_of_all_directions_leave_nothing_to_ask(loss):
     y = (y > 0.0) * 1.0 if loss in ("hinge", "logistic") else y
     blocks[2][:, 2] = blocks[2][:, 0] - blocks[2][:, 1]  # rank 2
     solver = Solver(make_problem(blocks, y, loss=loss, lam=1e-2), options(gap=1e-10, directions="auto"))
-    coordinator, exact, told, answered = solver.coordinator, [], [], solver.coordinator.round
+    coordinator, exact, told, answered = solver.coordinator, [], [], solver.coordinator.exchange
 
     def heard():
         given, own = (coordinator.primal or coordinator.start()).gradient, coordinator.point.coefficients
@@ -199,7 +199,7 @@ def test_exact_messages_of_all_directions_leave_nothing_to_ask(loss):
         told.extend(squared)
         return squared
 
-    coordinator.round = heard
+    coordinator.exchange = heard
     while solver.stop_reason(record := solver.round()) is None:
         pass
     assert record.gap <= 1e-10

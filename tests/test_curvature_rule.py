@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.conversation.exchange import converse
-from fastadmm.coordinator.admm import coordinator as coordinator_module
 from fastadmm.coordinator.admm.penalty_rule import CurvatureRule
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import make_problem
@@ -77,7 +76,7 @@ def test_rounds_with_a_penalty_per_sample_are_the_equations(kind):
         np.testing.assert_allclose(last.z, expected.z, atol=tolerance)
         np.testing.assert_allclose(last.u, expected.u, atol=tolerance)
         assert record.augmented_lagrangian * 30 == pytest.approx(twin.lagrangian(expected), rel=1e-6)
-        b = coordinator.intercept
+        b = coordinator.shift
         measure = naive.lyapunov(twin, expected.x, expected.messages, expected.z, expected.u, b)
         assert record.lyapunov == pytest.approx(measure, rel=1e-4, abs=1e-8)
 
@@ -90,7 +89,7 @@ def test_it_certifies_what_is_true_in_fewer_rounds(regularizer, monkeypatch):
     assert result.gap <= 1e-6
     assert result.objective <= best * (1.0 + 1e-6)
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-9) for r in result.history)
-    monkeypatch.setattr(coordinator_module.CurvatureRule, "due", lambda self: False)
+    monkeypatch.setattr(CurvatureRule, "due", lambda self: False)
     if regularizer == "l2":  # elsewhere the penalty adapts as it is, and less is left to gain
         assert len(result.history) < 0.7 * rounds_to(problem, 1e-6)
 

@@ -85,7 +85,7 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
 
     def repaired():
         value = coordinator._value(coordinator.model)
-        search = coordinator._search(coordinator._faces, value, 0.0)
+        search = FaceSearch(coordinator, coordinator._faces, value, 0.0)
         gradient = coordinator.primal_of(solver.problem, coordinator.model).gradient
         found = search.repaired(coordinator.model, gradient)
         if found is None:

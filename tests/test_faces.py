@@ -7,9 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
-from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.engine.engine import Engine
-from fastadmm.method.penalised_bound import bound_from_shares
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
@@ -109,7 +108,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     basis, span = active.basis, active.span
     if basis.shape[1] == 0:
         return
-    face, norm, x = active.face(anchor), pair[0].norm, span.weights(anchor)
+    face, norm, x = active.face(), pair[0].norm, span.weights(anchor)
     along = basis @ np.random.default_rng(seed).normal(size=basis.shape[1])
     step = np.where(active.held, 0.0, along @ span.directions)
     moving = np.abs(x[step != 0.0])
@@ -118,8 +117,8 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     h = 1e-4 * float(moving.min()) / max(float(np.abs(step).max()), 1e-300)
     up, at, down = norm(x + h * step), norm(x), norm(x - h * step)
     # central differences at 1e-4: errors of 1e-8 and, of the second, rounding over h squared
-    assert (up - down) / (2 * h) == pytest.approx(face.slope @ along, rel=1e-7, abs=1e-9 * at / h)
-    second = 0.0 if face.curvature is None else float(along @ face.curvature @ along)
+    assert (up - down) / (2 * h) == pytest.approx(face["slope"] @ along, rel=1e-7, abs=1e-9 * at / h)
+    second = float(along @ face["curvature"] @ along) if "curvature" in face else 0.0
     assert (up - 2 * at + down) / h**2 == pytest.approx(second, rel=1e-4, abs=1e-14 * at / h**2)
 
 
@@ -128,13 +127,13 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
 @few
 def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer, seed):
     active, anchor = a_face(seed, (regularizer, AllSpace()))
-    face, span = active.face(anchor), active.span
+    face, span = active.face(), active.span
     basis, at = active.basis, regularizer.norm(span.weights(anchor))
-    assert anchor @ face.stiffness @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
+    assert anchor @ face["stiffness"] @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
     for w in np.random.default_rng(seed).normal(size=(5, basis.shape[1])):
         c = anchor + basis @ w
         value = regularizer.norm(np.where(active.held, 0.0, span.combine(c)))
-        assert value <= 0.5 * at + 0.5 * float(c @ face.stiffness @ c) + 1e-11 * (1.0 + value)
+        assert value <= 0.5 * at + 0.5 * float(c @ face["stiffness"] @ c) + 1e-11 * (1.0 + value)
 
 
 # --- the party
@@ -153,7 +152,7 @@ def respond(party, seed):
     """An answer to a gradient at the party's start, and the weights there."""
     c = party.feasible_start()["coefficients"]
     gradient, y = np.random.default_rng(seed).normal(size=N), party.weights(c)
-    return BestResponse.read(party.best_response(gradient, c)), gradient, y
+    return party.best_response(gradient, c), gradient, y
 
 
 @each_pair
@@ -163,7 +162,7 @@ def test_an_answer_minimises_the_block_problem(pair, seed):
     with Engine(1) as engine:
         party, matrix, metric = a_party(seed, pair, engine)
         answer, gradient, y = respond(party, seed)
-        x = party.weights(answer.coefficients)
+        x = party.weights(answer["coefficients"])
     hessian, slope = (matrix.T * metric) @ matrix, matrix.T @ gradient
 
     def value(v):
@@ -200,13 +199,12 @@ def test_an_answer_tells_what_the_coordinator_needs(pair):
     with Engine(1) as engine:
         party, matrix, _ = a_party(seed, pair, engine)
         answer, _, y = respond(party, seed)
-        x, norm = party.weights(answer.coefficients), pair[0].norm
-        assert answer.message is not None
-        np.testing.assert_allclose(answer.message, matrix @ party.directions[-1], atol=1e-13)
-        np.testing.assert_allclose(answer.products, party.directions @ party.directions[-1], atol=1e-14)
-        assert answer.norms == pytest.approx((norm(y), norm(x)), rel=1e-13)  # of rounded weights
-        assert answer.to_proposal is None
-        np.testing.assert_array_equal(answer.face.anchor, answer.coefficients)
+        x, norm = party.weights(answer["coefficients"]), pair[0].norm
+        assert "message" in answer
+        np.testing.assert_allclose(answer["message"], matrix @ party.directions[-1], atol=1e-13)
+        np.testing.assert_allclose(answer["products"], party.directions @ party.directions[-1], atol=1e-14)
+        assert answer["norms"] == pytest.approx((norm(y), norm(x)), rel=1e-13)  # of rounded weights
+        assert "proposal_positions" not in answer
 
 
 @each_pair
@@ -221,15 +219,14 @@ def test_with_all_directions_an_answer_tells_where_a_proposal_stays(pair):
         end = model + 2.0 * rng.normal(size=D)
         y = party.span.combine(end)
         answer = party.best_response(rng.normal(size=N), model, end)
-        way = BestResponse.read(answer).to_proposal
-        assert way is not None
-        for t, found in zip(way.positions, way.norms, strict=True):
+        positions, norms = answer["proposal_positions"], answer["proposal_norms"]
+        for t, found in zip(positions, norms, strict=True):
             assert found == pytest.approx(
                 regularizer.norm(answered + t * (y - answered)), rel=1e-12, abs=1e-12
             )
         # Between the positions reported the norm is linear, or at most as high.
-        for t in np.linspace(0.0, way.positions[-1], 33):
-            line = np.interp(t, way.positions, way.norms)
+        for t in np.linspace(0.0, positions[-1], 33):
+            line = np.interp(t, positions, norms)
             assert regularizer.norm(answered + t * (y - answered)) <= line + 1e-12 * (1.0 + line)
         crossed = (answered * y < 0.0) & (regularizer.shares[0] > 0.0 and regularizer.separable)
         expected = constraint.project(np.where(crossed, 0.0, y))
@@ -271,7 +268,7 @@ def test_dual_shares_bound_every_objective_from_below(pair, loss):
                 party.prepare()
                 party.set_metric(np.ones(N))
                 c = party.feasible_start()["coefficients"]
-                shares.append(BestResponse.read(party.best_response(u, c)).dual)
+                shares.append(DualShare.read(party.best_response(u, c)))
             bounds.append(bound_from_shares(problem, u, shares, engine))
             for share, block in zip(shares, blocks):
                 q = -share.scale * (block.T @ u)

@@ -69,7 +69,7 @@ def test_wide_tables_are_certified_soon(seed, rounds, directions):
 def test_what_was_asked_about_is_known_exactly(directions):
     """Also of what parties have forgotten since."""
     blocks = wide_blocks()
-    coordinator = known(blocks, directions).method.coordinator
+    coordinator = known(blocks, directions).method
     few, kernel = coordinator.few_rows, sum(block @ block.T for block in blocks)
     assert len(few.asked) == 6
     np.testing.assert_allclose(few.asked @ few.asked.T, np.eye(6), atol=1e-12)
@@ -86,7 +86,7 @@ def test_both_directions_answer_two_questions_in_double_precision():
     problem = make_problem(blocks, y, lam=1e-3, loss="squared")
     solver = Solver(problem, SolverOptions(scheme="subspace", directions="both", gap=0.0, n_threads=1))
     solver.round()
-    coordinator = solver.method.coordinator
+    coordinator = solver.method
     # The first round also asks about what all rows have in common.
     np.testing.assert_allclose(coordinator.few_rows.asked[0], np.full(20, 20.0**-0.5), atol=1e-15)
     own = coordinator.point.gradient
@@ -131,8 +131,9 @@ def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel():
     few, engine = FewRows(20), Engine(1)
     messages = np.array([block @ (block.T @ problem.y) for block in blocks])
     messages /= np.array([[np.linalg.norm(block.T @ problem.y)] for block in blocks])
+    few.tolerance = 1e-20
     few.learn(problem.y, messages, 0, engine)
-    assert few.aim(problem, messages, 1e-20, engine)
+    assert few.aim(problem, messages, engine)
     estimate = few._kernel(messages, engine)
     scale = problem.regularization
     expected = -scale * np.linalg.solve(estimate + scale * np.eye(20), problem.y)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
-from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine

@@ -99,11 +99,11 @@ def test_parties_forget_in_one_exchange():
                     method.parties[call.party].answer(call.name, call.made()) for call in exchange.calls
                 ]
         except StopIteration:
-            assert np.bincount(method.coordinator.owner).tolist() == [min(k + 1, 2)] * 3
+            assert np.bincount(method.owner).tolist() == [min(k + 1, 2)] * 3
     assert told.count(["forget"] * 3) == 2
     for m, party in enumerate(method.parties):
         np.testing.assert_allclose(
-            method.coordinator.messages[method.coordinator.owner == m],
+            method.messages[method.owner == m],
             party.directions @ problem.blocks[m].matrix.T,
             atol=1e-12,
         )

@@ -284,7 +284,7 @@ def test_the_augmented_lagrangian_decreases_by_what_the_theorem_says(case, seed,
     solver = Solver(problem, SolverOptions(scheme="sharing", n_threads=1))
     coordinator, total = solver.coordinator, problem.total_weight
     solver.prepare()
-    state, b = coordinator.state, coordinator.intercept
+    state, b = coordinator.state, coordinator.shift
     r, largest = coordinator.penalty, float(problem.weight.max())
     lipschitz, weak = problem.loss.gradient_lipschitz * largest, problem.loss.weak_convexity * largest
     keep = (r - weak) / 2 - lipschitz**2 / r
@@ -293,17 +293,17 @@ def test_the_augmented_lagrangian_decreases_by_what_the_theorem_says(case, seed,
     for t in range(15):
         record = solver.round()
         new = coordinator.last
-        move_z = new.z + coordinator.intercept - state.z - b
+        move_z = new.z + coordinator.shift - state.z - b
         decrease = keep * float(move_z @ move_z)
         if t > 0 or problem.constraint.project(np.zeros(1))[0] == 0.0:  # the first x is feasible at last
             moved = new.messages - state.messages
             decrease += 0.5 * r * problem.n_parties * float(np.sum(moved * moved))
-            decrease += 0.5 * r * problem.n_samples * (coordinator.intercept - b) ** 2
+            decrease += 0.5 * r * problem.n_samples * (coordinator.shift - b) ** 2
             slack = 1e-9 * (abs(before) * total + decrease)
             assert record.augmented_lagrangian * total <= before * total - decrease + slack
         assert math.isfinite(record.lyapunov)
         assert record.gap == math.inf
-        before, state, b = record.augmented_lagrangian, new, coordinator.intercept
+        before, state, b = record.augmented_lagrangian, new, coordinator.shift
     assert record.augmented_lagrangian >= 0.0
 
 

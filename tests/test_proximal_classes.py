@@ -133,7 +133,7 @@ def test_directions_in_common_span_all_columns_in_few_rounds():
         solver = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
         for _ in range(4):
             solver.round()
-        shared = solver.method.coordinator.shared
+        shared = solver.method.shared
         assert shared.common
         assert len(shared) == C * len(shared.messages)
     assert_resumed_is_the_same(problem, SolverOptions(scheme="proximal", gap=0.0), 4, 1)

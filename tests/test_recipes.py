@@ -56,7 +56,7 @@ class Steepest(SubspaceMethod):
 
     def __init__(self, problem, engine, directions=None):
         super().__init__(problem, engine, directions)
-        self.coordinator.asks_newton = lambda: False
+        self.asks_newton = lambda: False
 
 
 class SteepestScheme(Scheme):

@@ -56,7 +56,7 @@ def test_every_round_solves_the_printed_equations(scheme, parties, loss, interce
         np.testing.assert_allclose(fast.messages, state.messages, rtol=0, atol=1e-9)
         np.testing.assert_allclose(fast.z, state.z, rtol=0, atol=1e-9)
         np.testing.assert_allclose(fast.u, state.u, rtol=0, atol=1e-9)
-        assert solver.coordinator.intercept == pytest.approx(state.b, abs=1e-9)
+        assert solver.coordinator.shift == pytest.approx(state.b, abs=1e-9)
         # Lemma 2: u is the loss gradient at z
         gradient = naive.loss_gradient(loss, twin.offset + state.b + state.z, twin.y, twin.s)
         np.testing.assert_allclose(fast.u, gradient, rtol=0, atol=1e-9)

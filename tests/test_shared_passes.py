@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
-from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
@@ -22,7 +22,8 @@ def case(loss, intercept):
     for k, message in enumerate(V[: K - 1]):
         shared.add(0, message, np.eye(k + 1)[k])
     c = rng.normal(size=K - 1)
-    Passes(problem, shared, Engine(1)).begin(HullPoint(c, 0.0, shared.combined(c)), np.ones(K - 1), 0.1)
+    passes = Passes(problem, shared, Engine(1))
+    passes.step(passes.at(HullPoint(c, 0.0, shared.combined(c))), np.ones(K - 1), 0.1)
     shared.add(0, V[-1], np.eye(K)[-1])  # after the Hessian was made
     known = rng.normal(size=K)
     return problem, shared, HullPoint(known, 0.3 * intercept, shared.combined(known)), rng
@@ -93,7 +94,7 @@ def test_hulls(loss, intercept):
 def test_directions_that_are_combined_keep_their_hessian():
     problem, shared, known, rng = case("squared", True)
     passes = Passes(problem, shared, Engine(1))
-    passes.begin(known, np.ones(K), 0.0)
+    passes.step(passes.at(known), np.ones(K), 0.0)
     rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     shared.recombine(0, rotation[:2])
     kept = shared.hessian.matrix

@@ -117,7 +117,9 @@ def test_a_gap_is_to_fall_in_so_many_rounds():
     assert not any(watch.stalls(0.95**k) for k in range(90))
     falls_slowly = [watch.stalls(1e-3 * 0.999**k) for k in range(2 * PATIENCE + 1)]
     assert [k for k, stalls in enumerate(falls_slowly) if stalls] == [PATIENCE, 2 * PATIENCE]
-    assert StallWatch.restored(watch.export()) == watch
+    again = StallWatch()
+    again.restore(watch.export())
+    assert again == watch
 
 
 def far_from_balance():

@@ -179,8 +179,7 @@ def test_a_message_that_may_have_been_out_of_range_proves_nothing():
             return np.zeros(3), [0.5, 0.0, 0.0, weighed, 0.25]
             yield
 
-        coordinator = SimpleNamespace(sums=SimpleNamespace(ask=ask))
-        method = SimpleNamespace(longest=1.0, final_arguments=lambda m: {}, coordinator=coordinator)
+        method = SimpleNamespace(longest=1.0, final_arguments=lambda m: {}, sums=SimpleNamespace(ask=ask))
         problem, found = SimpleNamespace(n_parties=2), Balanced(np.zeros(3), 0.0)
         talk = sums_proof(problem, method, found, False)  # type: ignore[arg-type]
         with pytest.raises(StopIteration) as ended:

@@ -93,7 +93,7 @@ def _sums(
     m = problem.n_parties
     step = grid_step((_ROOM_OF_KEPT if kept else _ROOM) * method.longest, m)
     told = {"u": found.u, "eps": float(found.eps), "scale": 1.0, "kept": kept, **method.final_arguments(0)}
-    total, numbers = yield from method.coordinator.sums.ask("prove_masked", step, **told)
+    total, numbers = yield from method.sums.ask("prove_masked", step, **told)
     penalty, inner, inner_error, weighed, part = numbers
     if not weighed < grid_limit(step, m):
         part = UNPROVED  # the weights with the norms of their columns bound every number of a message

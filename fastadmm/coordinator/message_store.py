@@ -29,22 +29,32 @@ class MessageStore:
         if messages is not self.rows:
             self.rows, self._spilled, self.engine.spilled = messages, None, None
 
+    def take(self, messages: np.ndarray, count: int, room: int) -> None:
+        """Hold saved messages, with room behind them or without; raises ValueError where they do not fit.
+
+        They are taken over where they can be: all of them twice may not fit.
+        """
+        n = self.rows.shape[1]
+        if messages is not self.rows:
+            messages = np.require(messages, np.float64, ["C", "O", "W"])
+        if messages.shape not in ((count, n), (count + room, n)):
+            raise ValueError("messages")
+        self.adopt(messages)
+
     def make_room(self, used: int, least: int, most: int) -> None:
         """Make room for some messages."""
-        if least > len(self.rows):
-            held = self.rows[:used]
+        held = self.rows[:used]
+        grows = least > len(self.rows)
+        if grows:
             self._new(least, most)
-            self._reserve(least)
-            if not used:
-                return
+        self._reserve(least)
+        if grows and used:
             rows = self.rows[:used]
             self.engine.by_leaf(
                 lambda part: np.copyto(rows[:, slice(*part)], held[:, slice(*part)]),
                 self.engine.leaves(held.shape[1]),
                 light=True,
             )
-        else:
-            self._reserve(least)
 
     def _reserve(self, count: int) -> None:
         if self._spilled is not None and self.directory is not None:

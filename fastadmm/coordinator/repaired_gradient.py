@@ -38,8 +38,7 @@ def repaired_gradient(
     Shapes: messages (K, N); z, gradient, the result (N,).
     Scaling: z, gradient summed scaling.
     """
-    from fastadmm.coordinator.proximal.hull import newton_system
-    from fastadmm.coordinator.proximal.weights_program import descent_step
+    from fastadmm.coordinator.proximal.weights_program import descent_solver
 
     k, extra = len(slope), int(problem.fit_intercept)
     chosen = None if basis is None else scipy.linalg.block_diag(basis, np.eye(extra))
@@ -50,7 +49,7 @@ def repaired_gradient(
             whole, system = chosen.T @ whole, chosen.T @ system @ chosen
         whole[:k] += slope
         system[:k, :k] += bend
-        step = descent_step(system, whole, _RIDGE)
+        step = -descent_solver(system, _RIDGE)(whole)
         if not abs(float(whole @ step)) <= _FLAT * abs(value):
             return None
         c = step[:k] if basis is None else basis @ step[:k]
@@ -58,3 +57,30 @@ def repaired_gradient(
         gradient = gradient + h * moved
         slope = slope + bend @ step[:k]
     return gradient
+
+
+def newton_system(
+    messages: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
+) -> tuple[Array, Array]:
+    """Gradient and Hessian of the loss in the coefficients of messages (and, last, the intercept).
+
+    Shapes: messages (K, N); gradient, curvature (N,); slope (K + extra,); hessian (K + extra, K + extra).
+    """
+    k = len(messages)
+
+    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
+        slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
+        slope[:k] = (part * g).sum(axis=1)  # BLAS takes another order of one row by its address
+        curved = np.flatnonzero(h)
+        if 2 * len(curved) <= len(h):  # a loss with flat pieces bends at few samples
+            part, h = part[:, curved], h[curved]
+        weighted = part * h
+        hessian[:k, :k] = weighted @ part.T
+        if extra:
+            slope[k], hessian[k, k] = g.sum(), h.sum()
+            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
+        return slope, hessian
+
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), light=True, size=(k + extra) ** 2)
+    return slope, 0.5 * (hessian + hessian.T)

@@ -21,9 +21,7 @@ the next kink.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +41,8 @@ _WIDTH_AT_START = 1e-3
 class Smoothing:
     """Width and centre of the smoothing of a problem's loss. Shapes: centre (N,)."""
 
-    #: What of :meth:`export` has numbers for each row.
+    #: Of what a method saves: its numbers, and those for each row.
+    SAVED = "width: smoothing.width", "centre: smoothing.centre"
     row_keys = ("centre",)
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
@@ -117,15 +116,3 @@ class Smoothing:
     def move(self, u: Array, narrower: float) -> None:
         """Make a gradient the centre, and the width smaller by a factor, so that its loss is another."""
         self.centre, self.width = u.copy(), narrower * self.width
-
-    def export(self) -> dict[str, Any]:
-        """Everything a resumed run needs."""
-        return {"width": self.width} if self.centre is None else {"width": self.width, "centre": self.centre}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
-        self.width, self.centre = float(saved["width"]), None
-        if "centre" in saved:
-            self.centre = np.array(saved["centre"], dtype=np.float64)
-            if self.centre.shape != self.problem.y.shape:
-                raise ValueError("centre")

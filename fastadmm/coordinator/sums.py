@@ -10,7 +10,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.errors import InputError
-from fastadmm.parties.masked import MaskedParty
+from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import new_private_key
 from fastadmm.secrecy.masks import add_up, from_grid, from_whole, grid_limit, grid_step
 
@@ -35,13 +35,13 @@ class Sums:
         keys = np.concatenate([answer["key"] for answer in shown])
         yield from ask_all(self.n_parties, "introduce", keys=keys)
 
-    def hand_out(self, parties: Sequence[MaskedParty]) -> None:
+    def hand_out(self, parties: Sequence[MaskedDirectionParty]) -> None:
         """Give the parties of this process their places and keys: made once, however often they are."""
         self._private = self._private or [new_private_key() for _ in parties]
         for m, (party, key) in enumerate(zip(parties, self._private, strict=True)):
             party.position, party.private = m, key
 
-    def introduce_again(self, parties: Sequence[MaskedParty]) -> None:
+    def introduce_again(self, parties: Sequence[MaskedDirectionParty]) -> None:
         """Let the parties of this process go on: no sum depends on their keys."""
         keys = np.concatenate([party.show_key()["key"] for party in parties])
         for party in parties:

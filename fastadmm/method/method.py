@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import Regularizer
+
+_T = TypeVar("_T")
 
 #: Rounds in which a gap is to fall by a tenth.
 PATIENCE = 20
@@ -26,27 +32,71 @@ _SLOW = 2
 
 
 class Saved:
-    """What is saved and restored by the names of its fields: numbers, and arrays whose shape is known."""
+    """What is saved and restored by a table of names: numbers, arrays, tuples of numbers, other such objects.
 
-    #: Of what a checkpoint holds, in this order; everything where there are none, but for what is given anew.
+    An entry is a key and the path to the attribute, ``"total: point.total"``; the name alone where they are
+    the same. What is None is not there, nor what is called ``"bound?"`` in runs that began without it. An
+    array that has a size already keeps its shape.
+    """
+
+    #: In the order of a checkpoint; everything where there are none, but for what is given anew.
     SAVED: ClassVar[tuple[str, ...]] = ()
     GIVEN: ClassVar[tuple[str, ...]] = ()
 
-    def _saved(self) -> list[str]:
-        return [name for name in self.SAVED or vars(self) if name not in self.GIVEN]
+    def _places(self) -> Iterator[tuple[str, Any, str]]:
+        """Key, holder and attribute of each entry."""
+        for entry in self.SAVED or [name for name in vars(self) if name not in self.GIVEN]:
+            key, _, path = entry.partition(": ")
+            *through, name = (path or key.rstrip("?")).split(".")
+            holder = reduce(getattr, through, self)
+            if holder is not None:
+                yield key, holder, name
 
     def export(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on bit for bit."""
-        return {name: getattr(self, name) for name in self._saved()}
+        held = {key: getattr(holder, name) for key, holder, name in self._places()}
+        return {key.rstrip("?"): _exported(own) for key, own in held.items() if own is not None}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`export`."""
-        for name in self._saved():
-            held = getattr(self, name)
-            if isinstance(held, np.ndarray):
-                held[...] = saved[name]
+        """Inverse of :meth:`export`; KeyError or ValueError with a key that is missing or does not fit."""
+        for marked, holder, name in self._places():
+            key, held = marked.rstrip("?"), getattr(holder, name)
+            if key not in saved and (held is None or key != marked):
+                continue
+            if isinstance(held, Saved):
+                held.restore(saved[key])
             else:
-                setattr(self, name, type(held)(saved[name]))
+                setattr(holder, name, _restored(key, held, saved[key]))
+
+
+def _exported(value: Any) -> Any:
+    if isinstance(value, Saved):
+        return value.export()
+    return np.array(value) if isinstance(value, tuple) else value
+
+
+def _restored(key: str, held: Any, value: Any) -> Any:
+    """A saved value as the one that is held."""
+    if not isinstance(value if held is None else held, np.ndarray):
+        return value if held is None else type(held)(value)
+    array = np.array(value, dtype=None if held is None else held.dtype)
+    if held is not None and (array.ndim != held.ndim or (held.size and array.shape != held.shape)):
+        raise ValueError(key)
+    return array
+
+
+def translated(
+    talk: Talk[_T], ask: Callable[[Exchange], Exchange], hear: Callable[[Exchange, Answers], Answers]
+) -> Talk[_T]:
+    """A talk whose exchanges are asked as others, whose answers are heard as its own."""
+    with closing(talk):
+        try:
+            exchange = next(talk)
+            while True:
+                answers = yield ask(exchange)
+                exchange = talk.send(hear(exchange, answers))
+        except StopIteration as end:
+            return end.value
 
 
 def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
@@ -112,13 +162,6 @@ class StallWatch(Saved):
         told = f"stalled {self.n_stalls} times: the gap had not fallen by a tenth in {PATIENCE} rounds"
         return told if self.n_stalls else ""
 
-    @classmethod
-    def restored(cls, saved: Mapping[str, Any]) -> StallWatch:
-        """A watch of a saved state."""
-        watch = cls()
-        watch.restore(saved)
-        return watch
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -136,7 +179,7 @@ class Measured:
     bound_within: float = -math.inf
 
 
-class Method(ABC):
+class Method(Saved, ABC):
     """A way to train, one round at a time.
 
     What speaks to parties is a talk (:mod:`fastadmm.conversation`), so that a round does not know where
@@ -151,8 +194,6 @@ class Method(ABC):
     bounds_objective: ClassVar[bool] = False
     #: Which calls of the table its parties answer.
     family: str
-    #: Holder of the shared state.
-    coordinator: Any
     #: Of the run.
     problem: Problem
     engine: Engine
@@ -166,21 +207,23 @@ class Method(ABC):
     witness: np.ndarray | None = None
     #: Whether rounds only estimate how far weights are from stationary, and :meth:`fresh_stationarity` tells.
     proves_stationarity: ClassVar[bool] = False
-    #: With sums only: bound of a number in one party's message of the present weights.
+    #: With sums only: what asks for them; bound of a number in one party's message of the present weights.
+    sums: Any = None
     longest: float = 0.0
     #: With sums only: how much of a round's gap, summed scaling, is there for the rounding of messages.
     hidden: float = 0.0
-    #: What the gap that rounds want has been multiplied by.
+    #: Relative gap that rounds want, where they do; and what it has been multiplied by.
+    wanted: float = 0.0
     tightened: float = 1.0
 
     def spill(self, directory: Path) -> None:
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
         raise NotImplementedError
 
-    def take_many_rounds(self) -> None:  # noqa: B027 (most do)
+    def take_many_rounds(self) -> None:
         """Ask for no more at first than later: early stopping chooses among the models of many rounds."""
 
-    def close(self) -> None:  # noqa: B027 (most hold little)
+    def close(self) -> None:
         """Give back what is large; nothing is asked of the method any more."""
 
     def place(self, count: int) -> np.ndarray | None:
@@ -200,9 +243,17 @@ class Method(ABC):
         """The parties of this process, in the problem's order; made when they are first asked for."""
         return self.make_parties()
 
-    @abstractmethod
     def make_parties(self) -> Sequence[Any]:
         """New parties over the problem's blocks."""
+        problem = self.problem
+        penalties = problem.party_regularizers, problem.party_constraints
+        return [self.make_party(*own) for own in zip(problem.names, problem.blocks, *penalties)]
+
+    def make_party(
+        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+    ) -> Any:
+        """A new party."""
+        raise NotImplementedError
 
     def prepare_parties(self) -> None:
         """Check and factorise the blocks of the parties of this process."""
@@ -285,38 +336,28 @@ class Method(ABC):
         if bound > self.bound:
             self.bound, self.witness = bound, np.array(u).ravel()
 
-    def kept_witness(self) -> dict[str, np.ndarray]:
-        """What :meth:`export` has of the witness: nothing, or an array of shape (C, N) for ``witness``."""
-        return {} if self.witness is None else {"witness": self.witness.reshape(self.problem.n_outputs, -1)}
+    @property
+    def witness_rows(self) -> np.ndarray | None:
+        """The witness as it is saved, of shape (C, N)."""
+        return None if self.witness is None else self.witness.reshape(self.problem.n_outputs, -1)
 
-    def take_witness(self, saved: dict[str, Any]) -> None:
-        """Inverse of :meth:`kept_witness`."""
-        if "witness" in saved:
-            self.witness = np.array(saved["witness"], dtype=np.float64).ravel()
+    @witness_rows.setter
+    def witness_rows(self, rows: np.ndarray) -> None:
+        self.witness = rows.ravel()
 
     def tighten(self, factor: float) -> None:
         """Want a gap that is smaller by a factor: what rounds found proves less than they thought."""
         self.tightened *= factor
-        for holder in (self, self.coordinator):
-            if getattr(holder, "wanted", 0.0) > 0.0:
-                holder.wanted *= factor  # type: ignore[union-attr]
+        self.wanted *= factor
 
     def weight_norms(self) -> list[float]:
         """Euclidean norm of every x_m."""
         return [float(np.linalg.norm(x)) for x in self.weights()]
 
-    @abstractmethod
-    def export(self) -> dict[str, Any]:
-        """The coordinator's state: arrays, numbers, and dictionaries of them."""
-
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Own arrays of each party of this process."""
         parties = zip(self.weights(), self.parties)
         return [{"weights": weights, "directions": party.directions} for weights, party in parties]
-
-    @abstractmethod
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Inverse of :meth:`export`; the method must have been prepared or reopened."""
 
     @abstractmethod
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:

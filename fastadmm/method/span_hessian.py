@@ -34,6 +34,15 @@ class SpanHessian:
         """Number of messages that the matrix covers."""
         return len(self.matrix) - self.lead
 
+    @property
+    def saved(self) -> np.ndarray | None:
+        """The matrix, as far as there is a reference."""
+        return None if self.reference is None else self.matrix
+
+    @saved.setter
+    def saved(self, matrix: np.ndarray) -> None:
+        self.matrix = matrix
+
     def forget(self) -> None:
         """Start again, without messages."""
         self.matrix, self.reference = np.zeros((self.lead, self.lead)), None

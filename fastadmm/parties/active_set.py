@@ -6,10 +6,8 @@ combination of directions meets on the way, only the party can see; it answers i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,30 +19,6 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Face:
-    r"""Where the regulariser is smooth around a point, in coefficients of directions.
-
-    Shapes: anchor, slope (K,); curvature, stiffness (K, K).
-    """
-
-    anchor: Array  # of shape (K,): a point of the face
-    basis: Array
-    slope: Array  # of shape (K,): :math:`\langle\nabla\Omega, d_k\rangle`
-    curvature: Array | None  # of shape (K, K)
-    stiffness: Array  # of shape (K, K)
-
-    def values(self) -> dict[str, Any]:
-        """All but the anchor, which the question names, as a party answers them."""
-        own = {"basis": self.basis, "slope": self.slope, "stiffness": self.stiffness}
-        return own if self.curvature is None else {**own, "curvature": self.curvature}
-
-    @classmethod
-    def read(cls, anchor: Array, answer: Mapping[str, Any]) -> Face:
-        """Inverse of :meth:`values`."""
-        return cls(anchor, answer["basis"], answer["slope"], answer.get("curvature"), answer["stiffness"])
-
-
-@dataclass(frozen=True)
 class ActiveSet:
     """Which weights are held, and to which side the others are. Shapes: signs, held (d,)."""
 
@@ -52,12 +26,17 @@ class ActiveSet:
     signs: Array  # of shape (d,): a point of the face: its signs are those of the weights that are not held
     held: Array  # of shape (d,)
 
-    def face(self, anchor: Array) -> Face:
-        """For the coordinator."""
+    def face(self) -> dict[str, Array]:
+        r"""Where the regulariser is smooth around the point, in coefficients of directions.
+
+        ``slope`` is :math:`\langle\nabla\Omega, d_k\rangle`, of shape (K,); ``stiffness``, and ``curvature``
+        where there is some, are of shape (K, K).
+        """
         regularizer, directions = self.span.penalty.regularizer, self.span.directions
         slope, curvature = regularizer.bending(self.signs, directions)
         loose = directions * np.sqrt(np.where(self.held, 0.0, regularizer.stiffness(self.signs)))
-        return Face(anchor, self.basis, slope, None if regularizer.separable else curvature, loose @ loose.T)
+        found = {"basis": self.basis, "slope": slope, "stiffness": loose @ loose.T}
+        return found if regularizer.separable else {**found, "curvature": curvature}
 
     @cached_property
     def basis(self) -> Array:

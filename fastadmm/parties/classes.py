@@ -7,8 +7,7 @@ shape (C, d); a model's weights are their transpose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -17,10 +16,8 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
-from fastadmm.parties.proximal import Party, penalty_of
+from fastadmm.parties.proximal import Party
 from fastadmm.parties.reflection import Turn
-from fastadmm.problem.constraints import Constraint
-from fastadmm.problem.regularizers import Regularizer
 
 #: Largest Gram side that is refactorised in every new metric, whatever the number of classes.
 MAX_SIDE = 256
@@ -72,6 +69,7 @@ class ClassParty(OfClasses, Party):
     """
 
     family = "multinomial_admm"
+    takes = ("n_classes", *Party.takes)
 
     def __init__(
         self,
@@ -80,23 +78,12 @@ class ClassParty(OfClasses, Party):
         regularization: float,
         engine: Engine,
         n_classes: int,
-        x_update: str = "auto",
-        regularizer: Regularizer | None = None,
-        constraint: Constraint | None = None,
+        *given: Any,
     ) -> None:
-        super().__init__(name, block, regularization, engine, x_update, regularizer, constraint)
+        super().__init__(name, block, regularization, engine, *given)
         self.n_classes = n_classes
         self.weights = np.zeros((n_classes, block.shape[1]))
         self.dual = np.zeros_like(self.weights)
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> ClassParty:
-        regularizer, constraint = penalty_of(name, block, terms)
-        scale = float(terms["regularization"])
-        return cls(name, block, scale, engine, terms["n_classes"], terms["x_update"], regularizer, constraint)
-
-    def _images(self, v: np.ndarray) -> np.ndarray:
-        return self.block.transposed_matrix_product(v, self.engine)
 
     def step_classes(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
         """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class. Shapes: w (C, N)."""
@@ -108,40 +95,8 @@ class ClassParty(OfClasses, Party):
         self.weights = np.array(answers)
         return self._stepped(self.block.matrix_product(self.weights, self.engine))
 
-    def certify_classes(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
-        """As ``certify`` of :class:`fastadmm.parties.proximal.Party`, summed over classes.
-
-        Shapes: gradient, pull (C, N).
-        """
-        scale = self.regularization
-        residual = self._images(gradient) + scale * self.weights
-        mapped = (scale * self.weights + self._images(pull)) / (1.0 + scale)
-        gap = float(np.sum(residual * residual)) / (2.0 * scale)
-        return {"gap": gap, "stationarity": float(np.sum(mapped * mapped))}
-
-    def stationarity_classes(self, pull: np.ndarray) -> dict[str, Any]:
-        """As ``stationarity`` of :class:`fastadmm.parties.proximal.Party`, summed over classes; (C, N)."""
-        targets = self.weights - self._images(pull)
-        mapped = self.weights - np.array([self.penalty.prox(target, 1.0) for target in targets])
-        return {"value": float(np.sum(mapped * mapped))}
-
-    def dual_scale_classes(self, u: np.ndarray) -> dict[str, Any]:
-        """The scale that every class allows, for u of shape (C, N); its image is kept for the value there."""
-        self.dual = -self._images(u)
-        return {"value": min(float(self.penalty.largest_scale(dual)) for dual in self.dual)}
-
-    def dual_value(self, scale: float) -> dict[str, Any]:
-        """A party's number, summed over classes; told at :class:`fastadmm.parties.proximal.Party`."""
-        return {"value": float(sum(self.penalty.conjugate(scale * dual) for dual in self.dual))}
-
-    def penalty_value(self) -> float:
-        """A party's number, summed over classes; told at :class:`fastadmm.parties.proximal.Party`."""
-        if not self.penalty.is_ridge:
-            return float(sum(self.penalty.value(self.weights[c]) for c in range(self.n_classes)))
-        return 0.5 * self.regularization * float(np.sum(self.weights * self.weights))
-
-    def final_weights(self) -> np.ndarray:
-        return self.weights.T
+    certify_classes, stationarity_classes = Party.certify, Party.stationarity
+    dual_scale_classes = Party.dual_scale
 
 
 class ClassDirectionParty(OfClasses, DirectionParty):
@@ -152,6 +107,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     """
 
     family = "multinomial_subspace"
+    takes = ("n_classes",)
     needs = ("class_coefficients",)
 
     def __init__(
@@ -160,10 +116,6 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         super().__init__(name, block, regularization, engine)
         self.n_classes = n_classes
         self.kind, self.reason = choose_class_solver(block.whole_shape, n_classes)
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        return cls(name, block, float(terms["regularization"]), engine, terms["n_classes"])
 
     def respond_classes(
         self, gradient: np.ndarray, class_coefficients: np.ndarray, newton: bool
@@ -190,12 +142,8 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     def residual_classes(self, gradient: np.ndarray, class_coefficients: np.ndarray) -> np.ndarray:
         """Block gradients of shape (C, d)."""
         residual = self.block.transposed_matrix_product(gradient, self.engine)
-        residual += self.regularization * self.weights(self._own_classes(class_coefficients))
+        residual += self.regularization * self.weights(self._own(class_coefficients))
         return residual
-
-    def _own_classes(self, class_coefficients: np.ndarray) -> np.ndarray:
-        self._own(class_coefficients.T)
-        return class_coefficients
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
@@ -210,4 +158,4 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         self.directions = Turn(directions).applied(self.directions)
 
     def final_weights(self, class_coefficients: np.ndarray) -> np.ndarray:
-        return self.weights(self._own_classes(class_coefficients)).T
+        return self.weights(self._own(class_coefficients)).T

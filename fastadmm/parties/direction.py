@@ -10,16 +10,17 @@ The party keeps its directions X_m; the coordinator only sees their images
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
-from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
+from fastadmm.parties.proximal import Opened
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
@@ -113,7 +114,7 @@ def public_rows(count: int, n_samples: int) -> int:
     return min(n_samples, _ROWS_PER_VECTOR * count)
 
 
-class DirectionParty(OwnDirections, Answering):
+class DirectionParty(OwnDirections, Opened):
     """Holder of a feature block and of the directions it has sent.
 
     Shapes: block (N, d); directions (K, d).
@@ -146,10 +147,6 @@ class DirectionParty(OwnDirections, Answering):
     @directions.setter
     def directions(self, rows: np.ndarray) -> None:
         self._room, self._n_directions = np.ascontiguousarray(rows), len(rows)
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        return cls(name, block, float(terms["regularization"]), engine)
 
     def prepare(self) -> None:
         check_scale(self.block, self.name, self.engine)

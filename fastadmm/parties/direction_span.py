@@ -44,10 +44,10 @@ class OwnDirections:
     directions: np.ndarray
 
     def _own(self, coefficients: np.ndarray) -> np.ndarray:
-        """Coefficients of shape (K,), of as many directions as there are."""
-        if len(coefficients) != len(self.directions):
+        """Coefficients of shape (K,) or (C, K), of as many directions as there are."""
+        if (n := coefficients.shape[-1]) != len(self.directions):
             raise Unanswerable(
-                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; "
+                f"{n} coefficients for {len(self.directions)} directions that were sent; "
                 "the coordinator's state is another run's"
             )
         return coefficients

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
-from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction import public_vectors
 from fastadmm.parties.direction_span import DirectionSpan, OwnDirections
-from fastadmm.parties.proximal import WeightedBlock, penalty_of
+from fastadmm.parties.proximal import Opened, WeightedBlock
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.bounded_models import column_deviations
@@ -68,7 +68,7 @@ class Response:
     proposed: bool  # whether y is another point than x
 
 
-class FaceParty(OwnDirections, Answering):
+class FaceParty(OwnDirections, Opened):
     """Holder of a feature block and of the directions it has sent.
 
     Shapes: block (N, d); deviations, sizes (d,).
@@ -76,6 +76,7 @@ class FaceParty(OwnDirections, Answering):
     """
 
     family = "proximal"
+    takes = "regularizer", "constraint"
     answers_by_column = True
     needs = ("coefficients",)
 
@@ -102,10 +103,6 @@ class FaceParty(OwnDirections, Answering):
         #: What :meth:`_shown` returns, once it was needed; of shape (d, d).
         self.images: Array | None = None
         self._step: float | None = None
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
-        return cls(name, block, float(terms["regularization"]), engine, *penalty_of(name, block, terms))
 
     @property
     def kind(self) -> str:
@@ -247,8 +244,8 @@ class FaceParty(OwnDirections, Answering):
             if len(self.directions) == len(y) and not np.array_equal(held := self._clipped(y), y):
                 answer["clipped"], answer["clipped_norm"] = self.span.coefficients(held), norm(held)
         self.latest = new
-        face = ActiveSet(self.span, new, self.penalty.held(new)).face(answer["coefficients"])
-        return {**answer, **face.values(), **self.proved(found.slope, y)}
+        face = ActiveSet(self.span, new, self.penalty.held(new)).face()
+        return {**answer, **face, **self.proved(found.slope, y)}
 
     def _clipped(self, y: Array) -> Array:
         """A proposal with those weights at their kink or bound that passed it. Shapes: y, the result (d,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from fastadmm.errors import FormatError
 from fastadmm.parties.classes import OfClasses
 from fastadmm.parties.common_shift import common_shift
 from fastadmm.parties.face import FaceParty, Response
-from fastadmm.parties.proximal import penalty_of
+from fastadmm.parties.proximal import Opened
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
 
 _OF_ONE = {several: one for one, several in BY_CLASS.items()}
 
 
-class ClassFaceParty(OfClasses):
+class ClassFaceParty(OfClasses, Opened):
     """Holder of a feature block and, for each class, of the directions sent; R and X apply class by class.
 
     Shapes: block (N, d).
@@ -31,6 +31,7 @@ class ClassFaceParty(OfClasses):
     """
 
     family = "multinomial_proximal"
+    takes = "regularizer", "constraint", "n_classes"
     answers_by_column = True
     needs = ("coefficients",)
 
@@ -52,11 +53,6 @@ class ClassFaceParty(OfClasses):
         self.penalty = self.parts[0].penalty
         self._shares = regularizer.shares
         self._shifts = isinstance(regularizer, L1 | ElasticNet) and isinstance(constraint, AllSpace)
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        scale, penalty = float(terms["regularization"]), penalty_of(name, block, terms)
-        return cls(name, block, scale, engine, *penalty, terms["n_classes"])
 
     def prepare(self) -> None:
         first, *others = self.parts

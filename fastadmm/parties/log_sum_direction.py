@@ -7,8 +7,7 @@ large, as log_sum's own is. The party sends value, slope and curvature of log_su
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -16,33 +15,28 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cholesky
-from fastadmm.parties.proximal import penalty_of
-from fastadmm.problem.regularizers import LogSum
+from fastadmm.problem.regularizers import LogSum, Regularizer
 
 
 class LogSumDirectionParty(DirectionParty):
     """A party of directions with the log-sum regulariser."""
 
     family = "log_sum"
+    takes = ("regularizer",)
 
     @staticmethod
     def shows_columns(regularizer: str, constraint: str) -> bool:
         return True  # a sum over weights: a rotation of all columns changes it
 
     def __init__(
-        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, regularizer: LogSum
+        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, regularizer: Regularizer
     ) -> None:
         super().__init__(name, block, regularization, engine)
+        if not isinstance(regularizer, LogSum):
+            raise Unanswerable(f"regularizer {regularizer.text!r} is not of the family {self.family!r}")
         self.regularizer = regularizer
         self._gram: np.ndarray | None = None
         self._above = np.ones(block.shape[1])
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        regularizer, _ = penalty_of(name, block, terms)
-        if not isinstance(regularizer, LogSum):
-            raise Unanswerable(f"regularizer {regularizer.text!r} is not of the family {cls.family!r}")
-        return cls(name, block, float(terms["regularization"]), engine, regularizer)
 
     def bend(self, coefficients: np.ndarray) -> dict[str, Any]:
         """Value, slope and curvature of the regulariser along the directions, times ``lambda W``.

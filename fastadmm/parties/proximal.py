@@ -8,7 +8,7 @@ is a cache, its weights are its last answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,24 +21,40 @@ from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer, SquaredL2, get_regularizer
 
 
-def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tuple[Regularizer, Constraint]:
-    """A party's regulariser and set, as a run begins with them."""
-    share = terms["l1_ratio"]
-    regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
-    own = regularizer.of_party(terms["position"], block.shape[1], name)
-    constraint = get_constraint(terms["constraint"])
-    constraint.check_columns(block.shape[1], name)
-    return own, constraint
+class Opened(Answering):
+    """A party that a run begins with its regularisation and some more of what the call ``start`` says."""
+
+    #: What it is made of beside name, block, regularisation and engine, in this order.
+    takes: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        given = dict(terms)
+        if "regularizer" in cls.takes:
+            share = terms["l1_ratio"]
+            regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
+            given["regularizer"] = regularizer.of_party(terms["position"], block.shape[1], name)
+        if "constraint" in cls.takes:
+            given["constraint"] = get_constraint(terms["constraint"])
+            given["constraint"].check_columns(block.shape[1], name)
+        made: Any = cls
+        return made(name, block, float(terms["regularization"]), engine, *(given[key] for key in cls.takes))
 
 
-class Party(Answering):
-    """Holder of one feature block and its weights.
+def squared(v: np.ndarray) -> float:
+    """Squared norm of a vector, or of all numbers of a matrix."""
+    return float(v @ v) if v.ndim == 1 else float(np.sum(v * v))
 
-    Shapes: block (N, d); weights, dual (d,); metric (N,).
+
+class Party(Opened):
+    """Holder of one feature block and its weights: of one predictor per sample, or of C.
+
+    Shapes: block (N, d); weights, dual (d,) or (C, d); metric (N,).
     Scaling: regularization summed scaling.
     """
 
     family = "admm"
+    takes: ClassVar[tuple[str, ...]] = ("x_update", "regularizer", "constraint")
     exchanges_per_column = 2
 
     @staticmethod
@@ -71,12 +87,6 @@ class Party(Answering):
         self.dual: np.ndarray = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._factorised = False
-
-    @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        regularizer, constraint = penalty_of(name, block, terms)
-        scale = float(terms["regularization"])
-        return cls(name, block, scale, engine, terms["x_update"], regularizer, constraint)
 
     @property
     def kind(self) -> str:
@@ -119,44 +129,55 @@ class Party(Answering):
         norm = float(np.linalg.norm(self.weights))
         return {"message": message, "penalty": float(self.penalty_value()), "norm": norm}
 
+    def _images(self, *vectors: np.ndarray) -> list[np.ndarray]:
+        """Transposed products with vectors of shape (N,) or (C, N)."""
+        if vectors[0].ndim == 1:
+            return self.block.transposed_products(vectors, self.engine)
+        return [self.block.transposed_matrix_product(v, self.engine) for v in vectors]
+
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.
 
-        Shapes: gradient, pull (N,).
+        Shapes: gradient, pull (N,) or (C, N).
         Scaling: gradient summed scaling.
         """
         scale = self.regularization
-        image, lagrangian = self.block.transposed_products([gradient, pull], self.engine)
+        image, lagrangian = self._images(gradient, pull)
         residual = image + scale * self.weights
         # prox of (lambda W / 2)|x|^2 at x - q is (x - q) / (1 + lambda W)
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)
-        return {"gap": float(residual @ residual) / (2.0 * scale), "stationarity": float(mapped @ mapped)}
+        return {"gap": squared(residual) / (2.0 * scale), "stationarity": squared(mapped)}
 
     def stationarity(self, pull: np.ndarray) -> dict[str, Any]:
-        r"""Squared prox-gradient map of equation 13, for any regulariser and set. Shapes: pull (N,)."""
-        mapped = self.penalty.gradient_map(self.weights, self.block.transposed_product(pull, self.engine))
-        return {"value": float(mapped @ mapped)}
+        r"""Squared prox-gradient map of equation 13, for any regulariser and set.
+
+        Shapes: pull (N,) or (C, N).
+        """
+        (image,) = self._images(pull)
+        each = zip(np.atleast_2d(self.weights), np.atleast_2d(image))
+        mapped = np.array([self.penalty.gradient_map(x, own) for x, own in each])
+        return {"value": squared(mapped.reshape(image.shape))}
 
     def dual_scale(self, u: np.ndarray) -> dict[str, Any]:
         r"""Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top u)` is finite.
 
-        Shapes: u (N,).
+        Shapes: u (N,) or (C, N).
         """
-        self.dual = -self.block.transposed_product(u, self.engine)
-        return {"value": float(self.penalty.largest_scale(self.dual))}
+        self.dual = -self._images(u)[0]
+        return {"value": min(float(self.penalty.largest_scale(own)) for own in np.atleast_2d(self.dual))}
 
     def dual_value(self, scale: float) -> dict[str, Any]:
         r""":math:`h_m^*(-\alpha D_m^\top u)` at a scale that every party allows, for the last u."""
-        return {"value": float(self.penalty.conjugate(scale * self.dual))}
+        return {"value": float(sum(self.penalty.conjugate(scale * own) for own in np.atleast_2d(self.dual)))}
 
     def penalty_value(self) -> float:
         r"""Regulariser :math:`\lambda W R_m(x_m)`, summed scaling."""
         if not self.penalty.is_ridge:
-            return self.penalty.value(self.weights)
-        return 0.5 * self.regularization * float(self.weights @ self.weights)
+            return float(sum(self.penalty.value(own) for own in np.atleast_2d(self.weights)))
+        return 0.5 * self.regularization * squared(self.weights)
 
     def final_weights(self) -> np.ndarray:
-        return self.weights
+        return self.weights.T
 
     def export(self) -> dict[str, np.ndarray]:
         own = {"weights": self.weights, "dual": self.dual}

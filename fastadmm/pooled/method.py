@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,7 +49,6 @@ class PooledMethod(Method):
         self.problem, self.engine, self.wanted = problem, engine, wanted or _UNWANTED
         self.goal = Goal(problem, engine)
         self.ways = ways_of(self.goal)
-        self.coordinator = SimpleNamespace()  # there is none
         self.n_rounds = self.number = 0
         self.point: Point | None = None
 
@@ -140,14 +138,16 @@ class PooledMethod(Method):
 
     def export(self) -> dict[str, Any]:
         more = {"number": self.number, "rounds": self.n_rounds, "lower": self.bound}
-        return {"intercept": np.atleast_1d(self.intercept), **more, **self.kept_witness()}
+        witness = {} if self.witness is None else {"witness": self.witness_rows}
+        return {"intercept": np.atleast_1d(self.intercept), **more, **witness}
 
     def export_parties(self) -> list[dict[str, Array]]:
         return [{"weights": x} for x in self.weights()]
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         self.number, self.n_rounds = int(saved["number"]), int(saved["rounds"])
-        self.take_witness(saved)
+        if "witness" in saved:
+            self.witness_rows = np.array(saved["witness"])
         self.bound = float(saved["lower"])
         own = np.array(saved["intercept"], dtype=np.float64)
         self._saved_intercept = own if self.problem.loss.vector else float(own[0])

@@ -1,6 +1,6 @@
 """Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
 
-The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone,
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.admm`, on noisy messages alone,
 the party's own among them. T rounds are charged beforehand and run: there is no stopping rule, and no
 certificate. Then each party answers the last public target for itself; that is the model, and is not sent.
 """

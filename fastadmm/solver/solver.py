@@ -140,8 +140,8 @@ class Solver(Run):
 
     @property
     def coordinator(self) -> Any:
-        """The method's coordinator, with all shared state."""
-        return self.method.coordinator
+        """What holds all shared state: the method."""
+        return self.method
 
     @property
     def parties(self) -> Any:

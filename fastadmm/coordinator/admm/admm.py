@@ -1,16 +1,45 @@
-"""ADMM sharing as a method: rounds of the coordinator, each with its certificate."""
+r"""ADMM sharing as a method: rounds in sharing, Jacobi or Gauss-Seidel order, each with its certificate.
+
+All three orders send party m the target
+
+.. math:: w_m = a_m - \frac{S - z}{\tau} - \frac{u}{\tau r}, \qquad S = \sum_k a_k,
+
+and differ only in :math:`\tau` and in the order of the parties:
+
+``sharing``
+    :math:`\tau = M`, parties in parallel. Sharing ADMM of Boyd et al. (2011,
+    section 7.3), convergent for every convex problem and every penalty.
+``jacobi``
+    :math:`\tau = 1`, parties in parallel: Algorithm 1 of Hu et al. It does
+    **not** converge in general.
+``gauss-seidel``
+    :math:`\tau = 1`, parties one after the other, each seeing its
+    predecessors' new messages (Hong et al. 2016).
+
+With :math:`\tau = M` new messages may be over-relaxed,
+
+.. math:: \hat a_m = \alpha D_m x_m^+ + (1 - \alpha)\, \xi_m, \qquad
+          \xi_m = \hat a_m^t - \frac{S^t - z^t}{M}
+
+where :math:`\xi_m` is party m's copy of its message in the two-block form, and :math:`\hat a_m^t` and
+:math:`S^t`, their sum, are relaxed ones as well (Boyd et al. 2011, sections 3.4.3 and 7.3).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
+from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.order import Order
+from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule, PenaltyRule
+from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.coordinator.stationarity import (
     Progress,
     descent_penalty,
@@ -20,6 +49,7 @@ from fastadmm.coordinator.stationarity import (
     stationarities,
 )
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.stacked import StackedRows
 from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
@@ -28,11 +58,66 @@ from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import Regularizer
 
+#: An extrapolated state whose residual exceeds the best one by this factor is taken back.
+_MAX_GROWTH = 2.0
+
+#: Summable bound of Zhang, O'Donoghue and Boyd (2020): accepted steps keep convergence a theorem.
+_SUMMABLE_SCALE = 1e4
+_SUMMABLE_POWER = 1.1
+
+
+@dataclass
+class SharedState:
+    """Messages, consensus variable and dual variable, in one vector: a point to an acceleration step."""
+
+    vector: np.ndarray  # of shape ((M + 2) N,)
+    n_parties: int
+
+    @property
+    def _rows(self) -> np.ndarray:
+        return self.vector.reshape(self.n_parties + 2, -1)
+
+    @property
+    def messages(self) -> np.ndarray:
+        """Of shape (M, N)."""
+        return self._rows[:-2]
+
+    @property
+    def z(self) -> np.ndarray:
+        """Of shape (N,)."""
+        return self._rows[-2]
+
+    @property
+    def u(self) -> np.ndarray:
+        """Of shape (N,)."""
+        return self._rows[-1]
+
+    def total(self) -> np.ndarray:
+        """Sum of the messages over parties, in the parties' order, of shape (N,)."""
+        return self.messages.sum(axis=0)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What an iteration did. Shapes: total, pull (N,)."""
+
+    total: np.ndarray  # of shape (N,): sum of the new messages
+    pull: np.ndarray  # of shape (N,): ``u + r (S - z)`` at the new state: what V^t needs from the parties
+    regulariser: float  # R(x) at the new weights, summed scaling
+    terms: tuple[float, ...]  # of Lagrangian and V^t
+    left: Measured  # what follows from the messages alone
+
 
 class AdmmMethod(Method):
     """Sharing, Jacobi or Gauss-Seidel ADMM. Scaling: penalty summed scaling."""
 
     family = "admm"
+    SAVED = (
+        *("state: state.vector", "reached: reached.vector", "intercept: shift", "penalty", "relaxation"),
+        *("extrapolated", "n_extrapolations", "first_residual", "best_residual", "anderson"),
+        *("penalty_rule: rule", "curvature_rule", "metric", "exact_intercept: _intercept"),
+        *("witness: witness_rows", "watch", "bound?", "reference?: progress.reference"),
+    )
 
     def __init__(
         self,
@@ -46,43 +131,52 @@ class AdmmMethod(Method):
         reweighting: bool = False,
         relaxation: float = 1.0,
     ) -> None:
-        self.problem, self.engine = problem, engine
+        self.problem, self.engine, self.order, self.x_update = problem, engine, order, x_update
         self.name, self.convergent = order.name, order.convergent
         if not problem.convex:
             self.convergent = order.convergent and penalty >= descent_penalty(problem, engine, above=1.0)
         self.progress = Progress()
-        self.x_update = x_update
-        self.coordinator = Coordinator(
-            problem, order, penalty, engine, memory, adaptive, reweighting, relaxation
-        )
+        self.rows = StackedRows(engine, problem.n_samples)
+        self.penalty, self.relaxation = penalty, relaxation
+        self.state = self._state(np.zeros((problem.n_parties + 2) * problem.message_size))
+        self.reached = self.last = self.state
+        #: The intercept of the iteration, and the best one at the model.
+        self.shift: Any = 0.0
+        self._intercept: Any = 0.0
+        self.metric: np.ndarray | None = None  # penalties of samples as shares of r, of shape (N,)
+        self.extrapolated, self.n_extrapolations = False, 0
+        self.first_residual, self.best_residual = math.nan, math.inf
+        self.anderson: Anderson | None = None
+        if memory:
+            self.anderson = Anderson(len(self.state.vector), self._sections(), memory, self.rows)
+        self.rule = PenaltyRule() if adaptive else None
+        self.curvature_rule = CurvatureRule() if reweighting else None
         # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed, not relaxed.
         if problem.convex and relaxation != 1.0:
             self.watch = StallWatch()
-            self.coordinator.balance_stalls()
-        self._intercept: Any = 0.0
+            self.rule = self.rule or PenaltyRule(scheduled=False)
         self._norms = [0.0] * problem.n_parties
 
-    def make_parties(self) -> Sequence[Party]:
-        problem = self.problem
-        penalties = zip(problem.party_regularizers, problem.party_constraints)
-        return [self._party(*own) for own in zip(problem.names, problem.blocks, penalties)]
+    def _state(self, vector: np.ndarray) -> SharedState:
+        return SharedState(vector, self.problem.n_parties)
 
-    def _party(self, name: str, block: FeatureBlock, penalty: tuple[Regularizer, Constraint]) -> Party:
-        return Party(name, block, self.problem.regularization, self.engine, self.x_update, *penalty)
+    def make_party(
+        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+    ) -> Party:
+        penalty = self.x_update, regularizer, constraint
+        return Party(name, block, self.problem.regularization, self.engine, *penalty)
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         return primal_value(self.problem, total, intercept, self.engine)
 
     def close(self) -> None:
-        if self.coordinator.anderson is not None:
-            self.coordinator.anderson.close()
+        if self.anderson is not None:
+            self.anderson.close()
 
     def prepare(self) -> Talk[float]:
         loss = self.reopen()
         if not self.problem.convex:
-            self.progress.reference = yield from model_measure(
-                self.problem, self.coordinator.state.u, self.engine
-            )
+            self.progress.reference = yield from model_measure(self.problem, self.state.u, self.engine)
         return loss
 
     def reopen(self) -> float:
@@ -91,17 +185,17 @@ class AdmmMethod(Method):
         else:
             start = start_point(self.problem, self.engine)
             # u is the loss gradient at z, as after every round: the descent begins with the first.
-            self.coordinator.state.u[:] = start.gradient
-        self._intercept = self.coordinator.intercept = start.intercept
+            self.state.u[:] = start.gradient
+        self.start_at(start.intercept)
         return start.loss
 
     def start_at(self, intercept: Any) -> None:
-        """Take over an intercept; messages, z and u are set in the coordinator's state."""
-        self._intercept = self.coordinator.intercept = intercept
+        """Take over an intercept; messages, z and u are set in the state."""
+        self._intercept = self.shift = intercept
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         # z is then the sum of the messages and u the loss gradient there.
-        state, vector = self.coordinator.state, self.problem.loss.vector
+        state, vector = self.state, self.problem.loss.vector
         for party, x, message in zip(self.parties, weights, state.messages, strict=True):
             party.weights = np.array(x.T, order="C")  # parties keep a row for each class
             product = party.block.matrix_product if vector else party.block.product
@@ -111,84 +205,213 @@ class AdmmMethod(Method):
         state.u[:] = start.gradient
         self.start_at(start.intercept)
 
+    # --- one iteration ----------------------------------------------------------------------------------
+
+    @property
+    def penalties(self) -> Any:
+        """The penalty of every sample: r, or an array of shape (N,) where they differ."""
+        r, metric = self.penalty, self.metric
+        return r if metric is None else self.engine.plus(metric, metric, factor=0.0, scale=r)
+
+    @property
+    def _tau(self) -> float:
+        return self.order.tau(self.problem.n_parties)
+
+    @property
+    def _told(self) -> tuple[float, np.ndarray]:
+        """Penalties as the kernels of :mod:`fastadmm.kernels.sharing` take them."""
+        return float(self.penalty), np.empty(0) if self.metric is None else self.metric
+
+    def _sections(self) -> list[tuple[slice, Any]]:
+        """Parts of the state and their weights in the norm of the fixed-point residual."""
+        m, n, r, tau = self.problem.n_parties, self.problem.message_size, self.penalties, self._tau
+        if self.metric is None:
+            pulled, inverse = tau * r, 1.0 / r
+        else:
+            pulled = self.engine.plus(r, r, factor=0.0, scale=tau)
+            inverse = self.engine.each(np.reciprocal, r)
+        weights = [*([pulled] * m), r, inverse]
+        return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
+
+    def _iterate(self) -> Talk[_Outcome]:
+        """x-updates, z- and u-update, and the choice of the next state."""
+        from fastadmm.kernels.sharing import dual_residual, pull_and_squares, relax_messages
+
+        problem, engine, state, told = self.problem, self.engine, self.state, self._told
+        new, leaves = self._state(engine.vector(len(state.vector))), engine.leaves(problem.message_size)
+        rows = engine.all_rows(problem.n_samples)
+        answers = new.messages
+        if self.relaxation != 1.0:
+            answers = engine.vector(answers.size).reshape(answers.shape)
+        stepped = yield from self._step(answers)
+        total, relaxed, pull = (engine.vector(problem.message_size) for _ in range(3))
+        given = state.messages, state.z, answers, float(self.relaxation), new.messages, total, relaxed
+        engine.over_rows(relax_messages, leaves, *given)
+        engine.copy(state.z, new.z)  # warm start of the z-update
+        at = new.z, new.u, self.shift, engine, self.metric
+        self.shift = update_z_u(problem, relaxed, state.u, self.penalty, *at)
+        found = engine.sum_over_rows(pull_and_squares, leaves, (6,), total, new.z, new.u, *told, pull)
+        cross, pressed, pulled, square, *sizes = found.tolist()
+        # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
+        # lambda W x + D'u = 0. The difference is D's with s from messages alone.
+        own = state.messages, state.z, state.u, answers, new.u, *told, float(self._tau), self.order.parallel
+        off = float(engine.sum_over_rows(dual_residual, leaves, (1,), *own)[0])
+        left = Measured(
+            objective=math.nan,
+            lower_bound=-math.inf,
+            primal_residual=math.sqrt(square / rows),
+            dual_residual=math.sqrt(off / (problem.n_parties * rows)),
+            augmented_lagrangian=math.nan,
+            lyapunov=math.nan,
+            penalty=self.penalty,
+            accelerated=self.extrapolated,
+        )
+        self._norms = [float(answer["norm"]) for answer in stepped]
+        regulariser = sum(float(answer["penalty"]) for answer in stepped)
+        self.last = new
+        self._advance(new)
+        if self.rule is not None:
+            residuals = zip((left.primal_residual, left.dual_residual), map(math.sqrt, sizes))
+            self._change(
+                self.rule.factor(*(x * math.sqrt(rows) / s if s > 0.0 else math.nan for x, s in residuals))
+            )
+        if self.curvature_rule is not None and self.curvature_rule.due():
+            yield from self._reweight(total)
+        return _Outcome(total, pull, regulariser, (cross, pressed, pulled, square), left)
+
+    def _step(self, out: np.ndarray) -> Talk[Answers]:
+        """One x-update of every party, whose messages go to ``out``, of shape (M, N)."""
+        from fastadmm.kernels.sharing import shift_of_targets
+
+        engine, state, scaled = self.engine, self.state, float(self._tau * self.penalty)
+        common = engine.vector(len(state.z))
+        given = state.messages, state.z, state.u, *self._told, float(self._tau), common
+        engine.over_rows(shift_of_targets, engine.leaves(len(common)), *given)
+
+        def call(m: int) -> Call:
+            def asked() -> dict[str, Any]:
+                return {"w": engine.plus(state.messages[m], common, factor=-1.0), "scaled_penalty": scaled}
+
+            return Call(m, "step", asked)
+
+        if self.order.parallel:
+            answers = yield Exchange([call(m) for m in range(len(out))])
+            for m, answer in enumerate(answers):
+                out[m] = answer["message"]
+            return answers
+        answers = []
+        for m in range(len(out)):
+            answers += yield Exchange([call(m)], Pace.IN_TURN)
+            out[m] = answers[m]["message"]
+            engine.plus(common, engine.plus(out[m], state.messages[m], factor=-1.0), out=common)
+        return answers
+
+    def _change(self, factor: float) -> None:
+        """Change the penalty; acceleration starts afresh."""
+        if factor != 1.0:
+            self.penalty *= factor
+            self._start_afresh()
+
+    def _reweight(self, total: np.ndarray) -> Talk[None]:
+        """Let the penalty follow the curvature of the loss at the model."""
+        problem = self.problem
+        z, bend = self.engine.plus(total, problem.offset, self.shift), self.engine.vector(len(total))
+        problem.loss.curvature(z, problem.y, problem.weight, bend, self.engine)
+        found = CurvatureRule.metric(bend, self.engine)
+        if found is None:
+            return
+        self.metric, self.penalty = found
+        yield from ask_all(problem.n_parties, "set_metric", curvature=found[0])
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Go on from the last accepted result with another penalty, and an empty memory."""
+        self.state, self.extrapolated = self.reached, False
+        self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.reset()
+
+    def _advance(self, new: SharedState) -> None:
+        """Choose where the next round starts: the new state, or one extrapolated from it."""
+        if self.anderson is None:
+            self.state = self.reached = new
+            return
+        residual = self.rows.difference(new.vector, self.state.vector)
+        norm = math.sqrt(self.anderson.squared_norm(residual))
+        if math.isnan(self.first_residual):
+            self.first_residual = norm
+        summable = _SUMMABLE_SCALE * self.first_residual * (self.n_extrapolations + 1) ** -_SUMMABLE_POWER
+        if self.extrapolated and not norm <= min(_MAX_GROWTH * self.best_residual, summable):
+            # Take the extrapolation back: go on from the last plain result, with an empty memory.
+            self.state, self.extrapolated = self.reached, False
+            self.anderson.reset()
+            return
+        self.best_residual, self.state = min(self.best_residual, norm), new
+        self.reached = new
+        vector = self.anderson.extrapolate(new.vector, residual)
+        self.extrapolated = vector is not None
+        if vector is not None:
+            self.n_extrapolations += 1
+            self.state = self._state(vector)
+
+    # --- what a round proves ----------------------------------------------------------------------------
+
     def round(self) -> Talk[Measured]:
-        problem, r = self.problem, self.coordinator.penalty
-        outcome = yield from self.coordinator.round()
-        self._norms = outcome.norms
-        start = self._intercept if problem.convex else self.coordinator.intercept
-        primal = self._primal(outcome.total, start)
+        problem, engine = self.problem, self.engine
+        found = yield from self._iterate()
+        (cross, pressed, pulled, square), regulariser = found.terms, found.regulariser
+        primal = self._primal(found.total, self._intercept if problem.convex else self.shift)
         self._intercept = primal.intercept
-        if not problem.convex:
-            return (yield from self._measure_descent(outcome, primal))
-        # With kinks the gradient proves nothing; u does, see the certificate's module.
-        dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
-        regulariser = outcome.regulariser
-        objective = primal.loss + regulariser
-        stationarity, bound = yield from self._certificate(dual, outcome, primal)
-        cross, pressed, pulled, square = outcome.lagrangian_terms
+        objective, bound, stationarity = primal.loss + regulariser, -math.inf, None
         lagrangian = self._loss_at_z() + regulariser + cross + 0.5 * pressed
-        self.raise_bound(bound, dual if problem.is_ridge else self.coordinator.last.u)
-        if self.watch is not None and self.watch.stalls(objective - self.bound):
-            self.coordinator.rebalance()
-        return Measured(
+        # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
+        if problem.convex:
+            # With kinks the gradient proves nothing; u does, see the certificate's module.
+            dual = primal.gradient if problem.loss.smooth and problem.is_ridge else self.last.u
+            lyapunov, bound = yield from self._certificate(dual, found, primal)
+            lyapunov = lyapunov + pulled + square
+            self.raise_bound(bound, dual)
+            if self.watch is not None and self.watch.stalls(objective - self.bound):
+                self._rebalance()
+        else:
+            lyapunov = sum((yield from stationarities(problem, found.pull)))
+            lyapunov += intercept_part(problem, found.pull, engine) + pulled + square
+            model = yield from model_measure(problem, primal.gradient, engine)
+            stationarity = self.progress.relative(max(lyapunov, model))
+        return replace(
+            found.left,
             objective=objective,
             lower_bound=bound,
-            primal_residual=outcome.primal_residual,
-            dual_residual=outcome.dual_residual,
             augmented_lagrangian=lagrangian,
-            # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
-            lyapunov=stationarity + pulled + square,
-            penalty=r,
-            accelerated=outcome.accelerated,
+            lyapunov=lyapunov,
+            stationarity=stationarity,
         )
 
     def _certificate(
-        self, dual: np.ndarray, outcome: RoundOutcome, primal: PrimalValue
+        self, dual: np.ndarray, found: _Outcome, primal: PrimalValue
     ) -> Talk[tuple[float, float]]:
         """The parties' part of V^t, and the lower bound that a dual vector of shape (N,) proves."""
-        problem, pull = self.problem, outcome.pull
-        if problem.is_ridge:
-            answers = yield from ask_all(problem.n_parties, "certify", gradient=dual, pull=pull)
-            stationarity = sum(float(answer["stationarity"]) for answer in answers)
-            gaps = sum(float(answer["gap"]) for answer in answers)
-            bound = self._ridge_bound(dual, outcome, primal, gaps)
-        else:
-            answers = yield from ask_all(problem.n_parties, "stationarity", pull=pull)
-            stationarity = sum(float(answer["value"]) for answer in answers)
-            bound = yield from penalised_bound(problem, self.coordinator.last.u, self.engine)
-        return stationarity, bound
-
-    def _ridge_bound(
-        self, dual: np.ndarray, outcome: RoundOutcome, primal: PrimalValue, gaps: float
-    ) -> float:
-        """Lower bound for squared l2 without a set, from the sum of the parties' shares of the gap."""
+        problem, regulariser = self.problem, found.regulariser
+        if not problem.is_ridge:
+            stationarity = sum((yield from stationarities(problem, found.pull)))
+            return stationarity, (yield from penalised_bound(problem, dual, self.engine))
+        answers = yield from ask_all(problem.n_parties, "certify", gradient=dual, pull=found.pull)
+        stationarity, gaps = (sum(float(own[key]) for own in answers) for key in ("stationarity", "gap"))
         if primal.dual_feasible:
-            return primal.loss + outcome.regulariser - gaps
-        return dual_bound(self.problem, dual, outcome.total, outcome.regulariser, gaps, self.engine)
+            return stationarity, primal.loss + regulariser - gaps
+        return stationarity, dual_bound(problem, dual, found.total, regulariser, gaps, self.engine)
 
-    def _measure_descent(self, outcome: RoundOutcome, primal: PrimalValue) -> Talk[Measured]:
-        """What a round of a non-convex problem left behind."""
-        problem, r, regulariser = self.problem, self.coordinator.penalty, outcome.regulariser
-        cross, pressed, pulled, square = outcome.lagrangian_terms
-        state = sum((yield from stationarities(problem, outcome.pull)))
-        state += intercept_part(problem, outcome.pull, self.engine) + pulled + square
-        model = yield from model_measure(problem, primal.gradient, self.engine)
-        return Measured(
-            objective=primal.loss + regulariser,
-            lower_bound=-np.inf,
-            primal_residual=outcome.primal_residual,
-            dual_residual=outcome.dual_residual,
-            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
-            lyapunov=state,
-            penalty=r,
-            accelerated=outcome.accelerated,
-            stationarity=self.progress.relative(max(state, model)),
-        )
+    def _rebalance(self) -> None:
+        """Where the gap stands still: residuals shrink together with another penalty, and a new memory."""
+        if self.rule is not None and self.rule.n_stalls < MAX_DECISIONS:
+            self.penalty *= self.rule.stalled()
+            self._start_afresh()
 
     def _loss_at_z(self) -> float:
-        problem, coordinator = self.problem, self.coordinator
+        problem = self.problem
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
-        z = self.engine.plus(coordinator.last.z, problem.offset, coordinator.intercept)
+        z = self.engine.plus(self.last.z, problem.offset, self.shift)
         return problem.loss.evaluate(z, problem.y, problem.weight, self.engine.vector(len(z)), self.engine)
 
     @property
@@ -198,26 +421,17 @@ class AdmmMethod(Method):
     def weight_norms(self) -> list[float]:
         return self._norms
 
-    def export(self) -> dict[str, Any]:
-        saved = {**self.coordinator.export(), "exact_intercept": self._intercept, **self.kept_witness()}
-        if self.watch is not None:
-            saved.update(watch=self.watch.export(), bound=self.bound)
-        return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
-
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         return [{"weights": p.weights} for p in self.parties]
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.coordinator.restore(saved)
-        self.take_witness(saved)
-        self._intercept = float(saved["exact_intercept"])
-        if self.watch is not None:
-            self.watch, self.bound = StallWatch.restored(saved["watch"]), float(saved["bound"])
-        if "reference" in saved:
-            self.progress.reference = float(saved["reference"])
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        self.reached = self._state(self.state.vector)  # not one with where the next round starts
+        super().restore(saved)
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
-        if (metric := self.coordinator.metric) is not None:
+        if (metric := self.metric) is not None:
             self.engine.map(lambda party: party.set_metric(metric), self.parties)
         for party, state in zip(self.parties, parties, strict=True):
             weights = np.array(state["weights"], dtype=np.float64)

@@ -23,6 +23,16 @@ _REGULARIZATION = 1e-10
 #: Weights beyond this sum make the extrapolation a gamble.
 _MAX_WEIGHT = 1e4
 
+#: Differences that it keeps, and memory that these may take, in bytes.
+_MOST_DIFFERENCES, _HISTORY_BUDGET = 10, 2 * 2**30
+
+
+def acceleration_memory(n_parties: int, n_samples: int) -> int:
+    """Number of differences that fit the memory budget; 0 where fewer than 3 do."""
+    each = 16 * (n_parties + 2) * n_samples
+    memory = min(_MOST_DIFFERENCES, _HISTORY_BUDGET // each)
+    return int(memory) if memory >= 3 else 0
+
 
 class Anderson(Saved):
     """Memory of differences, and the extrapolation from it. Shapes: weights (count,)."""

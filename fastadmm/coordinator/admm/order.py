@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Order:
-    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.messages`."""
+    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.admm`."""
 
     name: str  # of the scheme
     parallel: bool  # whether parties answer at the same time

@@ -54,41 +54,40 @@ class AdmmScheme(Scheme):
         return MultinomialAdmmMethod if traits.vector else AdmmMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
-        kind: type = self.method(problem.traits)
-        return kind(problem, self.order, *self.parameters(problem, options, engine))
-
-    def parameters(
-        self, problem: Problem, options: Options, engine: Engine
-    ) -> tuple[float, int, str, Engine, bool, bool, float]:
-        """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation of the method."""
         from fastadmm.coordinator.stationarity import descent_penalty
         from fastadmm.method.certificate import penalty_unit
 
-        given, convex = options.penalty, problem.convex
+        kind: type = self.method(problem.traits)
+        given, loss, n = options.penalty, problem.loss, engine.all_rows(problem.n_samples)
+        theorem = problem.convex and self.order.convergent
         if given is not None:
             penalty = given
-        elif not convex:
+        elif not problem.convex:
             penalty = descent_penalty(problem, engine)
         else:
             # r in units of one sample's curvature, so W = N for unit weights drops out
-            unit = penalty_unit(problem, engine)
-            penalty = DEFAULT_PENALTY * unit * problem.total_weight / engine.all_rows(problem.n_samples)
-        message_size = engine.all_rows(problem.n_samples) * problem.n_outputs
-        memory = self._memory(problem.n_parties, message_size, options, convex)
+            penalty = DEFAULT_PENALTY * penalty_unit(problem, engine) * problem.total_weight / n
+        memory = self._memory(problem.n_parties, n * problem.n_outputs, options, problem.convex)
         if options.history is not None:
             memory = min(memory, options.history)
-        adaptive = given is None and self.order.convergent and not problem.is_ridge and convex
         # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed.
         free = given is None and memory > 0
-        loss = problem.loss
-        reweighting = free and self.order.convergent and convex and loss.smooth and not loss.vector
-        # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
-        relaxation = RELAXATION if free and self.order.majorised else 1.0
-        return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
+        return kind(
+            problem,
+            self.order,
+            penalty,
+            memory,
+            options.x_update,
+            engine,
+            adaptive=given is None and theorem and not problem.is_ridge,
+            reweighting=free and theorem and loss.smooth and not loss.vector,
+            # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
+            relaxation=RELAXATION if free and self.order.majorised else 1.0,
+        )
 
     def _memory(self, n_parties: int, message_size: int, options: Options, convex: bool) -> int:
         """Differences of the acceleration, as many as are useful."""
-        from fastadmm.coordinator.admm.coordinator import acceleration_memory
+        from fastadmm.coordinator.admm.anderson import acceleration_memory
 
         asked = options.acceleration
         accelerate = self.order.accelerated if asked == "auto" else asked == "anderson"

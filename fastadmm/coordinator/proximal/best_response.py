@@ -3,74 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fastadmm.method.penalised_bound import DualShare
-from fastadmm.parties.active_set import Face
-
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class SegmentNorms:
-    r"""The regulariser along a segment that starts at the model, as far as it stays in the set.
-
-    Shapes: positions, norms (n,).
-    """
-
-    positions: Array  # of shape (n,)
-    norms: Array  # of shape (n,): :math:`\Omega` there. Between positions it is at most linear, by convexity
-
-
-@dataclass(frozen=True)
-class BestResponse:
-    r"""A party's answer to a loss gradient.
-
-    Shapes: message (N,); products, coefficients (K,); messages (k, N); products_of_all (k, K).
-    """
-
-    message: Array | None  # of shape (N,)
-    products: Array  # of shape (K,)
-    coefficients: Array  # of shape (K,): of the answer
-    norms: tuple[float, float]  # :math:`\Omega` of the model and of the answer
-    to_proposal: SegmentNorms | None  # from the model; None where the proposal is the model
-    face: Face
-    dual: DualShare
-    squared: float  # squared prox-gradient map at the proposal: how far it is from this party's optimality
-    excess: float | None = None
-    messages: Array = field(default_factory=lambda: np.empty((0, 0)))  # of all directions, where asked for
-    products_of_all: Array = field(default_factory=lambda: np.empty((0, 0)))
-    clipped: tuple[Array, float] | None = None  # of the proposal, and its norm; None where it passed nothing
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> BestResponse:
-        """From the answer of the call ``best_response``."""
-        to_proposal = None
-        if "proposal_positions" in answer:
-            to_proposal = SegmentNorms(answer["proposal_positions"], answer["proposal_norms"])
-        of_model, of_answer = answer["norms"]
-        return cls(
-            answer.get("message"),
-            answer["products"],
-            answer["coefficients"],
-            (float(of_model), float(of_answer)),
-            to_proposal,
-            Face.read(answer["coefficients"], answer),
-            DualShare.read(answer),
-            float(answer["squared"]),
-            float(answer["excess"]) if "excess" in answer else None,
-            answer.get("messages", np.empty((0, 0))),
-            answer.get("products_of_all", np.empty((0, 0))),
-            (answer["clipped"], float(answer["clipped_norm"])) if "clipped" in answer else None,
-        )
-
-    @property
-    def inside(self) -> bool:
-        """Whether the whole segment to the proposal, if there is one, is in the set."""
-        return self.to_proposal is None or float(self.to_proposal.positions[-1]) == 1.0
 
 
 #: Earlier answers that a party's part of the model may be combined from; with more parties than this one.
@@ -85,24 +22,25 @@ class Candidates:
         self._most = _OLDER if n_parties <= _FEW_PARTIES else 1
 
     def of(
-        self, m: int, model: Array, norm: float, proposal: Array, best: float, answer: BestResponse
+        self, m: int, model: Array, norm: float, proposal: Array, best: float, answer: dict[str, Any]
     ) -> list[tuple[Array, float]]:
         """Party m's points and their norms, where the line search ended first; the answer is remembered.
 
         Shapes: model, proposal (K,).
         """
-        points = [(model, norm), (answer.coefficients, answer.norms[1])]
-        if answer.to_proposal is not None:
-            at, norms = answer.to_proposal.positions, answer.to_proposal.norms
+        found = answer["coefficients"], float(answer["norms"][1])
+        points = [(model, norm), found]
+        if "proposal_positions" in answer:
+            at, norms = answer["proposal_positions"], answer["proposal_norms"]
             after = int(np.searchsorted(at, best))
             for i in sorted({after - 1, min(after, len(at) - 1)} - {-1, 0}):
                 points.append((model + at[i] * (proposal - model), float(norms[i])))
             reached = float(np.interp(best, at, norms))
             points.insert(1, (model + best * (proposal - model), reached))
-        if answer.clipped is not None:
-            points.append(answer.clipped)
+        if "clipped" in answer:
+            points.append((answer["clipped"], float(answer["clipped_norm"])))
         older = [(_padded(c, len(model)), norm) for c, norm in self._older[m]]
-        self._older[m] = [*older, (answer.coefficients, answer.norms[1])][-self._most :]
+        self._older[m] = [*older, found][-self._most :]
         return points + older
 
     def forget(self, m: int) -> None:

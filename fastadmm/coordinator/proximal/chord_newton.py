@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import products_with
+from fastadmm.coordinator.proximal.parts import HullPoint, products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
@@ -97,11 +96,6 @@ class Passes:
         self.problem, self.shared, self.engine = problem, shared, engine
         self.lead = int(problem.fit_intercept)
         self.quadratic = isinstance(problem.loss, Squared)
-
-    def begin(self, known: HullPoint, move: Array, intercept: float) -> Place:
-        """Where ``move``, a combination of messages of shape (K,), leads from ``known``, at an intercept."""
-        here = self.at(known)
-        return self.step(here, move, intercept - here.intercept)
 
     def step(self, here: Place, move: Array, rise: Any) -> Place:
         """Where ``move``, of shape (K,), and ``rise``, of the intercept, lead from ``here``."""

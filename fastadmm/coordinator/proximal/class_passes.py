@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
-from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import lifted
+from fastadmm.coordinator.proximal.parts import HullPoint, lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner

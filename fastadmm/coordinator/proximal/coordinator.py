@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.metric_limits import (
     all_at_once,
     directions_for_faces,
@@ -18,12 +18,11 @@ from fastadmm.coordinator.metric_limits import (
     in_common,
     raised,
 )
-from fastadmm.coordinator.proximal.best_response import BestResponse, Candidates
+from fastadmm.coordinator.proximal.best_response import Candidates
 from fastadmm.coordinator.proximal.chord_newton import Place
 from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
-from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import difference, lifted, loss_at, read_intercept
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, loss_at
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
@@ -32,8 +31,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
 from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
 from fastadmm.method.class_certificate import class_curvature_about, class_primal_value, make_class_feasible
-from fastadmm.method.method import Saved
-from fastadmm.parties.active_set import Face
+from fastadmm.method.method import Method
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
@@ -81,48 +79,53 @@ _MOST_CENTRES, _NARROWER, _AHEAD = 10, 0.5, 0.05
 _LEAST_DIRECTIONS = 4
 
 
-class ProximalCoordinator(Saved):
+class ProximalCoordinator(Method):
     r"""Directions, model and proposal, and the rounds between them.
 
     Shapes: sent, repaired (N,); penalties, lengths (M,).
     """
 
-    SAVED = "gap", "promised", "n_bad", "limit", "stiffness", "reach", "n_rounds", "n_factorisations"
+    SAVED: ClassVar[tuple[str, ...]] = (
+        *("directions: shared", "plain", "gap", "promised", "n_bad", "limit", "stiffness", "reach"),
+        *("n_rounds", "model", "proposal", "metric", "usual", "repaired"),
+    )
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
-        self.problem, self.engine = problem, engine
+        #: ``solved`` is what rounds minimise: the problem, or one with a smoothed loss in its place.
+        self.problem = self.solved = problem
+        self.engine = engine
         self.n_parts = problem.n_parties * problem.n_outputs
-        self.limit = directions_for_faces(
-            self.n_parts, engine.all_rows(problem.n_samples), problem.loss.smooth
-        )
+        widths, rows = [block.shape[1] for block in problem.blocks], engine.all_rows(problem.n_samples)
+        self.limit = directions_for_faces(self.n_parts, rows, problem.loss.smooth)
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         self.common = directions is None and in_common(problem)
         if self.common:  # never more than columns
-            self.limit = max(self.limit, *(block.shape[1] for block in problem.blocks))
+            self.limit = max(self.limit, *widths)
         self.most = self.limit
         #: Whether directions span all columns, from the first answers on.
-        widths = [block.shape[1] for block in problem.blocks]
-        rows = engine.all_rows(problem.n_samples)
         self.whole = all_at_once(widths, rows, directions) and (problem.n_outputs == 1 or self.common)
         if self.whole:
             self.limit = self.most = max(self.limit, *widths)
         elif directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-            few = directions_of_few_numbers(self.n_parts, engine.all_rows(problem.n_samples))
-            self.most = max(self.limit, min(self.most, few))
-        self.begin_anew()
+            self.most = max(self.limit, min(self.most, directions_of_few_numbers(self.n_parts, rows)))
+        # Of all parts: one has one more than its limit until its oldest make room.
+        kind = problem.n_outputs, problem.fit_intercept, self.n_parts * (self.most + 2)
+        self.shared = SharedDirections(problem.n_samples, engine, *kind)
+        self.model = self.proposal = self._point(np.empty(0))
+        self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
-        self.usual = math.nan  # mean of the metric
+        self.usual: Any = None  # mean of the metric
         self.primal: PrimalValue | None = None
         self.gap = math.inf
         self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
-        self.n_rounds = self.n_factorisations = 0
+        self.n_rounds = 0
         strength = problem.regularization
         shares = np.array([r.shares for r in problem.party_regularizers])
         self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
-        self._faces: list[Face] = []  # of the last answers
+        self._faces: Answers = []  # of the last answers
         self._ahead: FaceSearch | None = None
         self.n_bad = 0
         self.patient = self.asks_sizes = False
@@ -130,18 +133,9 @@ class ProximalCoordinator(Saved):
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
-    def begin_anew(self) -> None:
-        """Without any direction, at zero."""
-        problem = self.problem
-        self.shared = SharedDirections(
-            problem.n_samples, self.engine, problem.n_outputs, problem.fit_intercept, self._most_directions
-        )
-        self.model = self.proposal = self._point(np.empty(0))
-        self.candidates = Candidates(self.n_parts)
-
     def start(self) -> Talk[None]:
         """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
-        sets, each = self.problem.party_constraints, self.problem.n_outputs
+        sets, each = self.solved.party_constraints, self.solved.n_outputs
         away = [m for m in range(self.n_parts) if float(sets[m // each].project(np.zeros(1))[0]) != 0.0]
         c = np.empty(0)
         if away:
@@ -154,10 +148,10 @@ class ProximalCoordinator(Saved):
 
     def _point(self, c: Array) -> HullPoint:
         """A combination of directions, with intercepts of zero."""
-        classes = self.problem.n_outputs
+        classes = self.solved.n_outputs
         return HullPoint(c, 0.0 if classes == 1 else np.zeros(classes), self.shared.combined(c))
 
-    def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
+    def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> PrimalValue:
         """Make given weights of every party of this process, each of shape (d,), the model."""
         c = self.model.coefficients
         for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
@@ -171,11 +165,11 @@ class ProximalCoordinator(Saved):
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
         self.repaired = None
-        self.evaluate()
+        return self.evaluate()
 
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
-        problem, point = self.problem, self.proposal
+        problem, point = self.solved, self.proposal
         if not problem.convex:
             self.primal = primal_value(problem, point.total, point.intercept, self.engine)
             return
@@ -193,7 +187,7 @@ class ProximalCoordinator(Saved):
     def evaluate(self, place: Place | None = None) -> PrimalValue:
         """Loss and gradient at the proposal, whose place may be known, with the best intercept."""
         point = self.proposal
-        self.primal = self.primal_of(self.problem, point, place=place)
+        self.primal = self.primal_of(self.solved, point, place=place)
         point.intercept = self.primal.intercept
         return self.primal
 
@@ -213,9 +207,9 @@ class ProximalCoordinator(Saved):
         known = place.loss, place.gradient, place.sums
         return primal_value(problem, point.total, place.intercept, self.engine, known)
 
-    def _of_part(self, m: int, v: Array) -> Array:
+    def _of_part(self, m: int, v: Any) -> Array:
         """What a part sees of a vector of shape (N,) or (C N,)."""
-        classes = self.problem.n_outputs
+        classes = self.solved.n_outputs
         return v if classes == 1 else v.reshape(classes, -1)[m % classes]
 
     def coefficients(self, m: int) -> Array:
@@ -235,53 +229,54 @@ class ProximalCoordinator(Saved):
         return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
 
     def _loss(self, point: HullPoint) -> float:
-        problem = self.problem
+        problem = self.solved
         place = self.shared.place_of(point, problem.loss)
         if place is not None:
             return float(place.loss)
         return loss_at(problem, point, np.empty_like(point.total), self.engine)
 
-    def round(self) -> Talk[list[BestResponse]]:
+    def exchange(self) -> Talk[Answers]:
         """Exchange vectors with every party, and choose the new model."""
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
-            assert self.metric is not None
-            yield self._telling_metric(self.metric)
+            metrics = [self._of_part(m, self.metric) for m in range(self.n_parts)]
+            yield Exchange([Call(m, "set_metric", {"curvature": own}) for m, own in enumerate(metrics)])
         self.sent = primal.gradient
         self.n_rounds += 1
         plain = self.proposal is self.model
-        answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
+        answers = yield self._gradient(self.sent, plain)
         for m, answer in enumerate(answers):
-            for message, products in zip(answer.messages, answer.products_of_all):
+            for message, products in zip(answer.get("messages", ()), answer.get("products_of_all", ())):
                 self.shared.add_to(self._with(m), message, products[: len(self.shared.of(m)) + 1])
-            if answer.message is not None:
-                self.shared.add_to(self._with(m), answer.message, answer.products)
+            if "message" in answer:
+                self.shared.add_to(self._with(m), answer["message"], answer["products"])
         for point in self._points():
             point.coefficients = self._padded(point.coefficients)
-        self._norms = np.array([answer.norms[0] for answer in answers])
+        self._norms = np.array([float(answer["norms"][0]) for answer in answers])
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not plain and self.promised == 0.0
         norms = self._norms
         self.model, bound = self._best_of_hull(answers, best, tolerance, before)
-        if best > 0.0 and not self.problem.loss.convex and self._value(self.model) > before:
+        if best > 0.0 and not self.solved.loss.convex and self._value(self.model) > before:
             # The line search has found another valley, and a higher one.
             self.model, self._norms = old, norms
             self.model, bound = self._best_of_hull(answers, 0.0, tolerance, before)
-        if unresolved and all(answer.inside for answer in answers):
+        # Whether the whole segment to the proposal is in the set.
+        if unresolved and all(float(answer["proposal_positions"][-1]) == 1.0 for answer in answers):
             self._less_steep(answers, before, bound)
-        self._faces = [answer.face for answer in answers]
+        self._faces = answers
         self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
-        if self.asks_sizes and any(answer.excess is not None for answer in answers):
+        if self.asks_sizes and any("excess" in answer for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
         squares = np.array([self._square(self.model.coefficients, m) for m in range(self.n_parts)])
         self.lengths = np.sqrt(np.maximum(squares, 0.0))
         self.penalties = self.shares[:, 0] * self._norms + 0.5 * self.shares[:, 1] * squares
-        moved = difference(self.problem, self.model, old, self.engine)
-        square = inner(moved, moved, self.engine, self.problem.n_outputs)
-        rows = self.engine.all_rows(self.problem.n_samples)
-        self.reach = math.sqrt(square / (rows * self.problem.n_outputs))
+        moved = difference(self.solved, self.model, old, self.engine)
+        square = inner(moved, moved, self.engine, self.solved.n_outputs)
+        rows = self.engine.all_rows(self.solved.n_samples)
+        self.reach = math.sqrt(square / (rows * self.solved.n_outputs))
         gained = before - self._value(self.model)
         # A promise below the value's rounding cannot be checked, and does not count as broken.
         counts = self.promised > _ROUNDING * abs(before)
@@ -293,12 +288,8 @@ class ProximalCoordinator(Saved):
         """The parts that have a direction of part m in common."""
         if not self.common:
             return [m]
-        classes = self.problem.n_outputs
+        classes = self.solved.n_outputs
         return range(m - m % classes, m - m % classes + classes)
-
-    def _telling_metric(self, metric: Array) -> Exchange:
-        parts = range(self.n_parts)
-        return Exchange([Call(m, "set_metric", {"curvature": self._of_part(m, metric)}) for m in parts])
 
     def _gradient(self, gradient: Array, plain: bool) -> Exchange:
         calls = []
@@ -310,11 +301,11 @@ class ProximalCoordinator(Saved):
             if (
                 self.whole
                 and self.n_rounds == 1
-                and (missing := self.problem.blocks[m // self.problem.n_outputs].shape[1] - len(mine)) > 0
+                and (missing := self.solved.blocks[m // self.solved.n_outputs].shape[1] - len(mine)) > 0
             ):
                 arguments["most"] = missing
-            if not self.problem.loss.convex:
-                arguments["curvature"] = self.problem.loss.gradient_lipschitz
+            if not self.solved.loss.convex:
+                arguments["curvature"] = self.solved.loss.gradient_lipschitz
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -327,7 +318,7 @@ class ProximalCoordinator(Saved):
         self._norms = np.array([float(answer["norm"]) for answer in answers])
         self.heaviest = max(float(answer.get("heaviest", 0.0)) for answer in answers)
 
-    def _less_steep(self, answers: Sequence[BestResponse], before: float, bound: float) -> None:
+    def _less_steep(self, answers: Answers, before: float, bound: float) -> None:
         """Make a proposal in the set the model whose lower slope the objective cannot resolve.
 
         Not where the hull's model, at most ``bound``, is lower by more than rounding, or the proposal higher.
@@ -335,33 +326,28 @@ class ProximalCoordinator(Saved):
         rounding = _ROUNDING_OF_VALUE * abs(before)
         if bound < before - rounding:
             return
-        self._norms = np.array([a.to_proposal.norms[-1] for a in answers if a.to_proposal is not None])
+        self._norms = np.array([answer["proposal_norms"][-1] for answer in answers])
         if self._value(self.proposal) <= before + rounding:
             self.model = self.proposal
 
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
 
-    def _best_on_segment(self, answers: Sequence[BestResponse], tolerance: float) -> float:
+    def _best_on_segment(self, answers: Answers, tolerance: float) -> float:
         """Line search towards the proposal; how far was right says how stiff the next one is to be."""
         x, y = self.model.coefficients, self.proposal.coefficients
         step = y - x
         penalties = []
         for m, answer in enumerate(answers):
-            if answer.to_proposal is None:
-                raise RuntimeError("a party has not said how its regulariser goes to the proposal")
             square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
-            penalties.append(
-                SegmentPenalty(
-                    answer.to_proposal.positions, answer.to_proposal.norms, square, *self.shares[m]
-                )
-            )
-        place = self.shared.place_of(self.model, self.problem.loss)
+            along = answer["proposal_positions"], answer["proposal_norms"]
+            penalties.append(SegmentPenalty(*along, square, *self.shares[m]))
+        place = self.shared.place_of(self.model, self.solved.loss)
         known = (
             None if place is None else place.gradient,
             None if self.primal is None else self.primal.gradient,
         )
-        best = best_position(self.problem, self.model, self.proposal, penalties, self.engine, known)
+        best = best_position(self.solved, self.model, self.proposal, penalties, self.engine, known)
         if best < _SHORT and self.promised > tolerance:
             self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
         elif best > _FULL or best < _SHORT:
@@ -369,7 +355,7 @@ class ProximalCoordinator(Saved):
         return best
 
     def _best_of_hull(
-        self, answers: Sequence[BestResponse], best: float, tolerance: float, before: float
+        self, answers: Answers, best: float, tolerance: float, before: float
     ) -> tuple[HullPoint, float]:
         """The best model between the old one, the answers, and points whose norms are known; its bound."""
         shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
@@ -394,9 +380,9 @@ class ProximalCoordinator(Saved):
         if best > 0.0:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
-        passes = passes_over(self.problem, shared, self.engine)
+        passes = passes_over(self.solved, shared, self.engine)
         if (
-            best > _FULL and not self.problem.loss.convex
+            best > _FULL and not self.solved.loss.convex
         ):  # parabolas may lead away from what the search has gained
             before -= 0.5 * self.promised
         given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
@@ -415,7 +401,7 @@ class ProximalCoordinator(Saved):
         """
         found = None
         if self.n_bad == 0 and self._ahead is not None:
-            self._tell(self._ahead)
+            self._ahead.know(self.solved, self._value(self.model), self.tolerance)
             found = self._narrowed(self._ahead)
         self.proposal, self.promised, self.repaired = self.model, 0.0, None
         if found is not None:
@@ -425,53 +411,43 @@ class ProximalCoordinator(Saved):
                 self.stiffness = 0.0
             self.n_bad = 0
         primal = self.evaluate(None if found is None else found.place)
-        if found is None and self.problem.convex and (faces := self._faces_here()):
-            search = self._search(faces, self._value(self.model), 0.0)
+        if found is None and self.solved.convex and (faces := self._faces_here()):
+            search = FaceSearch(self, faces, self._value(self.model), 0.0)
             self.repaired = search.repaired(self.model, primal.gradient)
             if self.repaired is not None:
                 self.primal = replace(primal, gradient=self.repaired)
         yield from self._compress()
 
-    def _faces_here(self) -> Sequence[Face]:
+    def _faces_here(self) -> Answers:
         """The answers' faces, if the model is on all of them."""
         for m, face in enumerate(self._faces):
-            away = self.coefficients(m) - face.anchor
-            rest = away - face.basis @ (face.basis.T @ away)
-            if not float(np.abs(rest).max(initial=0.0)) <= _ON_FACE * float(
-                np.abs(face.anchor).max(initial=0.0)
-            ):
+            anchor, basis = face["coefficients"], face["basis"]
+            away = self.coefficients(m) - anchor
+            rest = np.abs(away - basis @ (basis.T @ away)).max(initial=0.0)
+            if not float(rest) <= _ON_FACE * float(np.abs(anchor).max(initial=0.0)):
                 return []
         return self._faces
-
-    def _tell(self, search: FaceSearch) -> None:
-        """What is known by now."""
-        value = self._value(self.model)
-        search.know(self.problem, value, self._tolerance(value))
 
     def _narrowed(self, search: FaceSearch) -> Found | None:
         """The end of a search, from which it goes on with a loss that is smoothed less, and less again."""
         found, smoothing = search.found(), self.smoothing
-        columns = sum(block.shape[1] for block in self.problem.blocks)
+        columns = sum(block.shape[1] for block in self.solved.blocks)
         for _ in range(_MOST_CENTRES if len(self.shared) == columns else 0):
             if smoothing is None:
                 break
             point = self.model if found is None else found.point
             if not smoothing.narrow(point.intercept + point.total, _AHEAD * self.gap, _NARROWER):
                 break
-            self.problem = smoothing.smoothed()
-            self._tell(search)
+            self.solved = smoothing.smoothed()
+            search.know(self.solved, self._value(self.model), self.tolerance)
             if not search.advance(self.model.coefficients):
                 break
             found = search.found()
         return found
 
-    def _tolerance(self, value: float) -> float:
+    def tolerance(self, value: float) -> float:
+        """To which searches are solved, about an objective."""
         return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
-
-    @property
-    def _most_directions(self) -> int:
-        """Of all parts: one has one more than its limit until its oldest make room."""
-        return self.n_parts * (self.most + 2)
 
     def _points(self) -> list[HullPoint]:
         """All points that are kept, each once."""
@@ -479,31 +455,18 @@ class ProximalCoordinator(Saved):
 
     def _can_be_true(self, found: Found | None) -> bool:
         """Whether a promise can be kept: none beyond the gap is, where that is proved."""
-        return found is None or found.promised <= self.gap or not self.problem.convex
+        return found is None or found.promised <= self.gap or not self.solved.convex
 
-    def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
+    def _advanced(self, faces: Answers, value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
-            search = self._search(faces, value, stiffness)
+            search = FaceSearch(self, faces, value, stiffness)
             if not search.advance(*starts, draft=True):
                 return None
             if stiffness >= _STIFFEST or self._can_be_true(search.found()):
                 return search
             stiffness = max(_SOME_STIFFNESS, 10.0 * stiffness)
-
-    def _search(self, faces: Sequence[Face], value: float, stiffness: float) -> FaceSearch:
-        return FaceSearch(
-            self.problem,
-            self.shared,
-            faces,
-            self.shares,
-            self.model,
-            value,
-            stiffness,
-            self._tolerance(value),
-            self.engine,
-        )
 
     def _compress(self) -> Talk[None]:
         """Of every party with too many, turn the oldest into what model and proposal use of them.
@@ -524,21 +487,16 @@ class ProximalCoordinator(Saved):
             rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
             rotation = right[: max(rank, 1)]
             yield Exchange([Call(m, "recombine", {"rotation": rotation})], Pace.SHORT)
-            self._recombine(m, rotation, oldest, rotation @ used.T, points)
-
-    def _recombine(
-        self, m: int, rotation: Array, oldest: Array, used: Array, points: list[HullPoint]
-    ) -> None:
-        self.shared.recombine(m, rotation)
-        self.candidates.forget(m)
-        for point, new in zip(points, used.T):
-            c = point.coefficients.copy()
-            c[oldest[: len(rotation)]] = new
-            point.coefficients = np.delete(c, oldest[len(rotation) :])
+            self.shared.recombine(m, rotation)
+            self.candidates.forget(m)
+            for point, new in zip(points, (rotation @ used.T).T):
+                c = point.coefficients.copy()
+                c[oldest[: len(rotation)]] = new
+                point.coefficients = np.delete(c, oldest[len(rotation) :])
 
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
-        problem = self.problem
+        problem = self.solved
         h = self._curvature(self.proposal)
         share, mean = drift_share(h, self.metric, self.usual, self.engine, problem.n_outputs)
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
@@ -548,7 +506,6 @@ class ProximalCoordinator(Saved):
         if share <= 1.0:
             return False
         self.metric, self.usual = raised(h, mean, self.engine), mean
-        self.n_factorisations += 1
         return True
 
     def _curvature(self, point: HullPoint) -> Array:
@@ -557,7 +514,7 @@ class ProximalCoordinator(Saved):
         A loss with flat pieces has none at most samples, and an answer that does not know what
         curvature it is about to meet goes too far.
         """
-        problem, engine, reach = self.problem, self.engine, self.reach
+        problem, engine, reach = self.solved, self.engine, self.reach
         loss, y, weight = problem.loss, problem.y, problem.weight
         if problem.n_outputs == 1:
             z = engine.plus(problem.offset, point.total, point.intercept)
@@ -579,53 +536,39 @@ class ProximalCoordinator(Saved):
 
         Where the loss is about to bend the other way, an answer that takes it to be flat goes too far.
         """
-        return h if self.problem.loss.convex else self.engine.each(np.abs, h, out=h)
+        return h if self.solved.loss.convex else self.engine.each(np.abs, h, out=h)
+
+    @property
+    def plain(self) -> int:
+        """Whether the proposal is the model."""
+        return int(self.proposal is self.model)
+
+    @plain.setter
+    def plain(self, plain: int) -> None:
+        self.proposal = self.model if plain else replace(self.model)
 
     def export(self) -> dict[str, Any]:
-        """Everything a resumed run needs to go on bit for bit."""
-        saved: dict[str, Any] = {
-            "directions": self.shared.export(),
-            "plain": int(self.proposal is self.model),
-            **super().export(),
-            "older": self.candidates.export([len(self.coefficients(m)) for m in range(self.n_parts)]),
-        }
-        saved.update(model={**vars(self.model)}, proposal={**vars(self.proposal)})
-        place = self.shared.place_of(self.model, self.problem.loss)
+        saved = super().export()
+        saved["older"] = self.candidates.export([len(self.coefficients(m)) for m in range(self.n_parts)])
+        place = self.shared.place_of(self.model, self.solved.loss)
         if place is not None:
             known = {"loss": place.loss, "products": place.products, "sums": np.array(place.sums)}
             saved["model"] = {**saved["model"], "known": known}
-        if self.metric is not None:
-            saved["metric"], saved["usual"] = self.metric, self.usual
-        if self.repaired is not None:
-            saved["repaired"] = self.repaired
         return saved
 
-    def _restore_place(self, saved: dict[str, Any]) -> None:
-        """What was known of the model: where its loss is taken decides on last digits."""
-        problem, model = self.problem, self.model
-        products, sums = (np.array(saved[key], dtype=np.float64) for key in ("products", "sums"))
-        if len(products) > len(self.shared):
-            raise ValueError("known")
-        passes = passes_over(problem, self.shared, self.engine)
-        self.shared.known = problem.loss, passes.restored(model, float(saved["loss"]), products, sums)
-
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`export`."""
-        self.shared.restore(saved["directions"])
-
-        def point(part: Mapping[str, Any]) -> HullPoint:
-            if part["total"].shape != (self.problem.message_size,):
-                raise ValueError("total")
-            intercept = read_intercept(part["intercept"], self.problem.n_outputs)
-            return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
-
-        self.model = point(saved["model"])
-        if "known" in saved["model"]:
-            self._restore_place(saved["model"]["known"])
-        self.proposal = self.model if int(saved["plain"]) else point(saved["proposal"])
         super().restore(saved)
+        self._go_on()
         self.candidates.restore(saved["older"])
-        if "metric" in saved:
-            self.metric, self.usual = np.array(saved["metric"]), float(saved["usual"])
-        self.repaired = np.array(saved["repaired"]) if "repaired" in saved else None
+        if (known := saved["model"].get("known")) is not None:
+            # Where the model's loss is taken decides on last digits.
+            products, sums = (np.array(known[key], dtype=np.float64) for key in ("products", "sums"))
+            if len(products) > len(self.shared):
+                raise ValueError("known")
+            passes = passes_over(self.solved, self.shared, self.engine)
+            place = passes.restored(self.model, float(known["loss"]), products, sums)
+            self.shared.known = self.solved.loss, place
         self.restart()
+
+    def _go_on(self) -> None:
+        """Hook for subclasses: called with what was saved, before the proposal is evaluated."""

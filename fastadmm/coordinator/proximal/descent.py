@@ -10,13 +10,11 @@ proposals and, before a run may end, at the weights.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.coordinator.proximal.chord_newton import ROUNDING
-from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
 from fastadmm.coordinator.subspace.descent import SUFFICIENT
@@ -35,6 +33,7 @@ _MOST_INTERCEPTS = 40
 class DescentProximalMethod(ProximalMethod):
     """Proximal Newton sharing for a loss that is not convex."""
 
+    SAVED = (*ProximalMethod.SAVED, "reference: progress.reference", "at_start: _at_start")
     proves_stationarity = True
     bounds_objective = False
 
@@ -45,34 +44,33 @@ class DescentProximalMethod(ProximalMethod):
 
     def prepare(self) -> Talk[float]:
         loss = yield from super().prepare()
-        self.progress.reference = yield from self._squared(self.coordinator.primal.gradient)
+        self.progress.reference = yield from self._squared(self.evaluate().gradient)
         return loss
 
-    def _opened(self) -> float:
-        coordinator = self.coordinator
+    def reopen(self) -> float:
         start = start_point(self.problem, self.engine)
-        coordinator.model.intercept = self._intercept = start.intercept
-        coordinator.evaluate()
+        self.model.intercept = self._intercept = start.intercept
+        self.evaluate()
         self._at_start = start.loss
         return start.loss
 
     def round(self) -> Talk[Measured]:
-        coordinator, problem = self.coordinator, self.problem
-        answers = yield from coordinator.round()
-        own = intercept_part(problem, coordinator.sent, self.engine)
-        squared = own + sum(answer.squared for answer in answers)
+        problem = self.problem
+        answers = yield from self.exchange()
+        own = intercept_part(problem, self.sent, self.engine)
+        squared = own + sum(float(answer["squared"]) for answer in answers)
         stationarity = self.progress.relative(squared)
         # About a minimum the objective is off by the square of the slope.
-        coordinator.gap = self._at_start * min(stationarity, 1.0) ** 2
-        value = self._settled() if 2.0 * own > squared else coordinator.primal_of(problem, coordinator.model)
+        self.gap = self._at_start * min(stationarity, 1.0) ** 2
+        value = self._settled() if 2.0 * own > squared else self.primal_of(problem, self.model)
         self._intercept = value.intercept
-        objective = value.loss + sum(float(penalty) for penalty in coordinator.penalties)
-        yield from coordinator.propose()
+        objective = value.loss + sum(float(penalty) for penalty in self.penalties)
+        yield from self.propose()
         return self._measured(objective, -np.inf, squared, squared, stationarity=stationarity)
 
     def _settled(self) -> PrimalValue:
         """The model with an intercept that is nearly the best for its weights: losses are flat far out."""
-        problem, engine, point = self.problem, self.engine, self.coordinator.model
+        problem, engine, point = self.problem, self.engine, self.model
         value, length = primal_value(problem, point.total, point.intercept, engine), 1.0
         for _ in range(_MOST_INTERCEPTS):
             z = engine.plus(problem.offset, point.total, value.intercept)
@@ -86,7 +84,7 @@ class DescentProximalMethod(ProximalMethod):
                 value, length = trial, 2.0 * length
             else:
                 length *= 0.5
-        self.coordinator.model = HullPoint(point.coefficients, value.intercept, point.total)
+        self.model = HullPoint(point.coefficients, value.intercept, point.total)
         return value
 
     def fresh_stationarity(self) -> Talk[float]:
@@ -106,10 +104,3 @@ class DescentProximalMethod(ProximalMethod):
         )
         squares = sum(float(answer["squared"]) for answer in answers)
         return squares + intercept_part(self.problem, gradient, self.engine)
-
-    def export(self) -> dict[str, Any]:
-        return {**super().export(), "reference": self.progress.reference, "at_start": self._at_start}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.progress.reference, self._at_start = float(saved["reference"]), float(saved["at_start"])
-        super().restore(saved)

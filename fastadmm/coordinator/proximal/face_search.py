@@ -1,6 +1,6 @@
 r"""Where to take the next gradient: Newton's method over faces, whose kinks and bounds the parties report.
 
-A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
+A face is described by its party (:class:`fastadmm.parties.active_set.ActiveSet`). Newton's method over all
 parties' faces may end where a weight has passed its kink or bound; only parties see that. So the end is a
 proposal: kinks on the way show in the line search of the next round, and answers there have other faces.
 """
@@ -8,12 +8,13 @@ proposal: kinks on the way show in the line search of the next round, and answer
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Answers
 from fastadmm.coordinator.proximal.chord_newton import (
     RIDGE,
     Passes,
@@ -23,13 +24,9 @@ from fastadmm.coordinator.proximal.chord_newton import (
     minimise_on_shared_face,
 )
 from fastadmm.coordinator.proximal.class_passes import passes_over
-from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import loss_at
-from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.parts import HullPoint, loss_at
 from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
-from fastadmm.engine.engine import Engine
-from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 
@@ -58,29 +55,13 @@ class Found:
 
 
 class FaceSearch:
-    """Searches from one set of faces.
+    """Searches from one set of faces, with what the rounds of the coordinator hold."""
 
-    Shapes: shares (M, 2).
-    Scaling: tolerance summed scaling.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        shared: SharedDirections,
-        faces: Sequence[Face],
-        shares: Array,
-        model: HullPoint,
-        value: float,
-        stiffness: float,
-        tolerance: float,
-        engine: Engine,
-    ) -> None:
-        self.problem, self.shared, self.engine = problem, shared, engine
-        self.model, self.value, self.tolerance = model, value, tolerance
-        self.numbers = [shared.of(m) for m in range(len(faces))]
-        self._order = np.argsort(np.concatenate(self.numbers))
-        self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
+    def __init__(self, rounds: Any, faces: Answers, value: float, stiffness: float) -> None:
+        self.problem, self.shared, self.engine = rounds.solved, rounds.shared, rounds.engine
+        self.model, self.value, self.tolerance = rounds.model, value, rounds.tolerance(value)
+        problem, shared, model, shares = self.problem, self.shared, self.model, rounds.shares
+        self.numbers, self.bases = [shared.of(m) for m in range(len(faces))], [f["basis"] for f in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
         self._drafted = False
         self._near: list[tuple[Array, Place]] = []  # what is known of the end reached
@@ -89,21 +70,26 @@ class FaceSearch:
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
         self.linear, self.square = np.zeros(k), np.zeros((k, k))
         self._added = 0.0  # what is added at zero
+        self.anchor, self.basis = np.zeros(k), np.zeros((k, sum(own.shape[1] for own in self.bases)))
         self.radii: dict[int, float] = {}
+        begin = 0
         for m, face in enumerate(faces):
             mine, (first, second) = self.numbers[m], shares[m]
+            end = begin + face["basis"].shape[1]
+            self.basis[mine, begin:end], begin = face["basis"], end
             own = second * shared.products[np.ix_(mine, mine)]
-            if face.curvature is not None:
-                own = own + first * face.curvature
-            added = first * stiffness * face.stiffness
-            self.slope[mine], self.bend[np.ix_(mine, mine)] = first * face.slope, own
+            if "curvature" in face:
+                own = own + first * face["curvature"]
+            added, anchor = first * stiffness * face["stiffness"], face["coefficients"]
+            self.anchor[mine] = anchor
+            self.slope[mine], self.bend[np.ix_(mine, mine)] = first * face["slope"], own
             self.square[np.ix_(mine, mine)] = own + added
-            self.linear[mine] = first * face.slope - added @ face.anchor
-            self._added += 0.5 * float(face.anchor @ added @ face.anchor)
+            self.linear[mine] = first * face["slope"] - added @ anchor
+            self._added += 0.5 * float(anchor @ added @ anchor)
             radius = problem.party_constraints[m // problem.n_outputs].radius
             if math.isfinite(radius):
                 self.radii[m] = radius
-        sizes = (model.coefficients, np.concatenate(self.anchors))
+        sizes = (model.coefficients, np.concatenate([face["coefficients"] for face in faces]))
         # Sets have no parabolas that could keep steps short where the loss bends down.
         reach = _REACH if problem.loss.convex else 1.0 / max(stiffness, 1.0 / _REACH)
         self._reach = reach * max(float(np.linalg.norm(c)) for c in sizes)
@@ -113,14 +99,17 @@ class FaceSearch:
 
         Shapes: starts (K,).
         """
-        q = self._whole_basis()
+        q, anchor, square = self.basis, self.anchor, self.square
         if q.shape[1] == 0:
             return False
-        passes, anchor = passes_over(self.problem, self.shared, self.engine), self._joined(self.anchors)
+        passes = passes_over(self.problem, self.shared, self.engine)
         drafts = draft and passes.expands
         known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
         near, drafted = known or [(self.model.coefficients, passes.at(self.model))], False
-        face = self._face(anchor, q, self.square)
+        # The faces' directions, with the regularisers' model.
+        own = float(self.linear @ anchor) + 0.5 * float(anchor @ square @ anchor)
+        linear = (self.linear + square @ anchor) @ q
+        face = SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
         if drafts:
             w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
             reached = sum_without_rounding(anchor, q, w)
@@ -135,12 +124,6 @@ class FaceSearch:
         self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
         self._drafted = drafted
         return True
-
-    def _face(self, anchor: Array, q: Array, square: Array) -> SharedFace:
-        """The faces' directions, with the regularisers' model of this curvature."""
-        own = float(self.linear @ anchor) + 0.5 * float(anchor @ square @ anchor)
-        linear = (self.linear + square @ anchor) @ q
-        return SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
 
     def _in_balls(self, passes: Passes, q: Array, starts: list[Array], intercept: Any) -> tuple[Array, Place]:
         r"""Newton's method in the parties' balls, from the best of some points of the faces.
@@ -215,30 +198,17 @@ class FaceSearch:
         lengths = {m: math.sqrt(max(float(self._pull(m, c) @ c), 0.0)) for m in self.radii}
         return {m: length / self.radii[m] for m, length in lengths.items() if length > self.radii[m]}
 
-    def _whole_basis(self) -> Array:
-        """The parties' bases together, of shape (K, K')."""
-        whole, begin = np.zeros((len(self.shared), sum(basis.shape[1] for basis in self.bases))), 0
-        for mine, basis in zip(self.numbers, self.bases):
-            whole[mine, begin : begin + basis.shape[1]] = basis
-            begin += basis.shape[1]
-        return whole
-
-    def _joined(self, parts: Sequence[Array]) -> Array:
-        return np.concatenate(parts)[self._order]
-
-    def know(self, problem: Problem, value: float, tolerance: float) -> None:
+    def know(self, problem: Problem, value: float, tolerance: Callable[[float], float]) -> None:
         """Take in what became known since the search began: the loss's smoothing, and the model's value."""
         if problem.loss != self.problem.loss:
             self._near = []
-        self.problem, self.value, self.tolerance = problem, value, tolerance
+        self.problem, self.value, self.tolerance = problem, value, tolerance(value)
 
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
         if self._drafted:
             self.advance(self.model.coefficients)
-        return self._found(self.reached, self.intercept)
-
-    def _found(self, c: Array, intercept: Any) -> Found | None:
+        c, intercept = self.reached, self.intercept
         problem, shared = self.problem, self.shared
         place = self._near[-1][1] if self._near and self._near[-1][1].known else None
         if place is not None:
@@ -262,8 +232,7 @@ class FaceSearch:
         Returns: None where a step still gains something, or there is no freedom.
         Shapes: gradient, the result (N,).
         """
-        problem, shared = self.problem, self.shared
-        q = self._whole_basis()
+        problem, shared, q = self.problem, self.shared, self.basis
         if q.shape[1] == 0 or problem.n_outputs > 1:
             return None
         z = self.engine.plus(problem.offset, point.total, point.intercept)

@@ -7,23 +7,23 @@ The coordinator of one predictor per sample runs over M C parts
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.method.class_certificate import multinomial_of
-from fastadmm.method.method import Measured
+from fastadmm.method.method import Measured, translated
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
+from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.regularizers import Regularizer
 
 Array = np.ndarray
-
-_T = TypeVar("_T")
 
 
 class MultinomialProximalMethod(ProximalMethod):
@@ -31,34 +31,19 @@ class MultinomialProximalMethod(ProximalMethod):
 
     family = "multinomial_proximal"
 
-    def make_parties(self) -> list[Any]:
+    def make_party(
+        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+    ) -> Any:
         problem = self.problem
         multinomial_of(problem)
-        return [
-            ClassFaceParty(
-                name, block, problem.regularization, self.engine, regularizer, constraint, problem.n_outputs
-            )
-            for name, block, regularizer, constraint in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
+        penalty = regularizer, constraint
+        return ClassFaceParty(name, block, problem.regularization, self.engine, *penalty, problem.n_outputs)
 
     def prepare(self) -> Talk[float]:
-        return self._by_class(super().prepare())
+        return translated(super().prepare(), self._to_parties, self._of_parts)
 
     def round(self) -> Talk[Measured]:
-        return self._by_class(super().round())
-
-    def _by_class(self, talk: Talk[_T]) -> Talk[_T]:
-        """A talk with parts as one with parties."""
-        with closing(talk):
-            try:
-                exchange = next(talk)
-                while True:
-                    answers = yield self._to_parties(exchange)
-                    exchange = talk.send(self._of_parts(exchange, answers))
-            except StopIteration as end:
-                return end.value
+        return translated(super().round(), self._to_parties, self._of_parts)
 
     def _asked(self, exchange: Exchange) -> dict[int, list[Call | None]]:
         """For each party that is asked, the call to each of its classes."""
@@ -97,16 +82,16 @@ class MultinomialProximalMethod(ProximalMethod):
         return parts, [np.ascontiguousarray(own) for x in weights for own in x.T]
 
     def final_arguments(self, m: int) -> dict[str, Any]:
-        return {"coefficients": np.concatenate([self.coordinator.coefficients(k) for k in self._own(m)])}
+        return {"coefficients": np.concatenate([self.coefficients(k) for k in self._own(m)])}
 
     def weight_norms(self) -> list[float]:
-        lengths = np.reshape(self.coordinator.lengths, (-1, self.problem.n_outputs))
+        lengths = np.reshape(self.lengths, (-1, self.problem.n_outputs))
         return [float(length) for length in np.linalg.norm(lengths, axis=1)]
 
     def _restore_directions(self, m: int, directions: Array) -> None:
-        owner, party = self.coordinator.shared.owner, self.parties[m]
+        owner, party = self.shared.owner, self.parties[m]
         party.take_directions(directions, [int((owner == k).sum()) for k in self._own(m)])
-        if self.coordinator.metric is not None:
-            metrics = np.reshape(self.coordinator.metric, (self.problem.n_outputs, -1))
+        if self.metric is not None:
+            metrics = np.reshape(self.metric, (self.problem.n_outputs, -1))
             for part, metric in zip(party.parts, metrics):
                 part.set_metric(metric)

@@ -6,14 +6,25 @@ are rows of N numbers, while predictors, gradients and sums hold C N, class by c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.method.method import Saved
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
+
+
+@dataclass
+class HullPoint(Saved):
+    """A combination of points. Shapes: coefficients (K,); intercept (C,); total (N,) or (C N,)."""
+
+    coefficients: Array  # of shape (K,)
+    intercept: Any  # of shape (C,)
+    total: Array  # of shape (N,) or (C N,): ``coefficients @ messages``, class by class
 
 
 def classes_of(owner: Array, n_classes: int) -> Array | None:
@@ -64,13 +75,3 @@ def difference(problem: Problem, end: Any, start: Any, engine: Engine) -> Array:
         return engine.plus(end.total, start.total, rise, factor=-1.0)
     moved: Array = end.total - start.total + lifted(rise, problem.n_samples)
     return moved
-
-
-def read_intercept(saved: Any, n_classes: int) -> Any:
-    """An intercept from a checkpoint; raises ValueError where there are others than C of them."""
-    if n_classes == 1:
-        return float(saved)
-    intercept = np.array(saved, dtype=np.float64)
-    if intercept.shape != (n_classes,):
-        raise ValueError("intercept")
-    return intercept

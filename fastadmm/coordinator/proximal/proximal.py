@@ -29,18 +29,19 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import checked
-from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.proximal.best_response import BestResponse
+from fastadmm.conversation.exchange import Answers, Talk
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
-from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
-from fastadmm.method.method import Measured, Method, StallWatch
+from fastadmm.method.method import Measured, StallWatch
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import reach_of
+from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import Regularizer
 
 Array = np.ndarray
 
@@ -49,7 +50,7 @@ Array = np.ndarray
 _NARROWER, _NARROWEST = 0.3, 0.1
 
 
-class ProximalMethod(Method):
+class ProximalMethod(ProximalCoordinator):
     """Proximal Newton sharing as a method."""
 
     name = "proximal"
@@ -63,63 +64,57 @@ class ProximalMethod(Method):
         *Smoothing.row_keys,
     )
 
+    SAVED = (
+        *ProximalCoordinator.SAVED,
+        *Smoothing.SAVED,
+        *("bound", "within: _within", "exact_intercept: _intercept", "watch", "witness: witness_rows"),
+    )
+
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
-        self.problem, self.engine = problem, engine
-        self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
+        super().__init__(problem, engine, directions)
         self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
-        self.coordinator.smoothing = self.smoothing
-        self._intercept: Any = self.coordinator.model.intercept
+        self._intercept: Any = self.model.intercept
         self.watch: StallWatch = StallWatch()
         self._reach: float | None = None
         #: Best lower bound among models of bounded size so far, where nothing bounds the weights.
         self._within = -math.inf
 
-    def make_parties(self) -> list[Any]:
-        problem = self.problem
-        return [
-            FaceParty(name, block, problem.regularization, self.engine, regularizer, constraint)
-            for name, block, regularizer, constraint in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
+    def make_party(
+        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+    ) -> Any:
+        return FaceParty(name, block, self.problem.regularization, self.engine, regularizer, constraint)
 
     def close(self) -> None:
-        self.coordinator.shared.store.close()
+        self.shared.store.close()
 
     def prepare(self) -> Talk[float]:
-        yield from self.coordinator.start()
-        return self._opened()
+        yield from self.start()
+        return self.reopen()
 
     def reopen(self) -> float:
-        return self._opened()
-
-    def _opened(self) -> float:
-        coordinator = self.coordinator
-        start = coordinator.evaluate()
+        start = self.evaluate()
         self._intercept = start.intercept
         if self.smoothing is not None:
             self.smoothing.begin(start.loss)
-            coordinator.problem = self.smoothing.smoothed()
-            coordinator.evaluate()
+            self.solved = self.smoothing.smoothed()
+            self.evaluate()
         return start.loss
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         """Let the first round begin at the parties' weights, each of shape (d,) and in its set."""
-        coordinator = self.coordinator
-        coordinator.model.intercept = intercept
-        coordinator.add_start(*self._parts(weights))
-        start = coordinator.primal
+        self.model.intercept = intercept
+        start = self.add_start(*self._parts(weights))
         if self.smoothing is not None:
-            start = coordinator.primal_of(self.problem, coordinator.model)
+            start = self.primal_of(self.problem, self.model)
         self._intercept = start.intercept
         if self.smoothing is not None:
             value = start.loss + sum(
-                party.penalty.value(party.weights(coordinator.coefficients(m)))
+                party.penalty.value(party.weights(self.coefficients(m)))
                 for m, party in enumerate(self.parties)
             )
             if self.smoothing.begin_near(value):
-                coordinator.problem = self.smoothing.smoothed()
-                coordinator.evaluate()
+                self.solved = self.smoothing.smoothed()
+                self.evaluate()
 
     def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
         """The coordinator's parts in this process, and their weights."""
@@ -127,35 +122,34 @@ class ProximalMethod(Method):
 
     def _refine(self, smoothing: Smoothing, objective: float) -> None:
         """Smooth about the gradient at the model where smoothing causes too much of the gap."""
-        coordinator = self.coordinator
-        z = self.problem.offset + coordinator.model.intercept + coordinator.model.total
+        z = self.problem.offset + self.model.intercept + self.model.total
         u = smoothing.gradient(z)
         # Where nothing is proved, the objective itself is the gap: no loss with kinks is negative.
-        excess = smoothing.excess(z, u, min(coordinator.gap, objective))
+        excess = smoothing.excess(z, u, min(self.gap, objective))
         if excess > 1.0:
             smoothing.move(u, max(_NARROWER / excess, _NARROWEST))
-            coordinator.problem = smoothing.smoothed()
+            self.solved = smoothing.smoothed()
 
     def round(self) -> Talk[Measured]:
-        coordinator, problem = self.coordinator, self.problem
-        coordinator.asks_sizes = self._bounds_sizes
-        answers = yield from coordinator.round()
-        shares = [answer.dual for answer in answers]
-        proved = bound_from_shares(problem, coordinator.sent, shares, self.engine)
-        self.raise_bound(proved, coordinator.sent)
-        primal = coordinator.primal_of(problem, coordinator.model, self._intercept)
+        problem = self.problem
+        self.asks_sizes = self._bounds_sizes
+        answers = yield from self.exchange()
+        shares = [DualShare.read(answer) for answer in answers]
+        proved = bound_from_shares(problem, self.sent, shares, self.engine)
+        self.raise_bound(proved, self.sent)
+        primal = self.primal_of(problem, self.model, self._intercept)
         self._intercept = primal.intercept
-        objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
+        objective = primal.loss + sum(float(penalty) for penalty in self.penalties)
         within = self._bound_within(answers)
         if within > self._within and problem.party_regularizers[0].shares == (0.0, 0.0):
-            self._within, self.witness = within, np.array(coordinator.sent).ravel()
-        coordinator.gap = max(objective - max(self.bound, within), 0.0)
+            self._within, self.witness = within, np.array(self.sent).ravel()
+        self.gap = max(objective - max(self.bound, within), 0.0)
         if self.smoothing is not None:
             self._refine(self.smoothing, objective)
-        self.watch.stalls(coordinator.gap)
-        coordinator.patient = self.watch.slow
-        yield from coordinator.propose()
-        squared = sum(answer.squared for answer in answers)
+        self.watch.stalls(self.gap)
+        self.patient = self.watch.slow
+        yield from self.propose()
+        squared = sum(float(answer["squared"]) for answer in answers)
         return self._measured(objective, self.bound, squared, squared, bound_within=within)
 
     def raise_bound(self, bound: float, u: Array) -> None:
@@ -169,66 +163,49 @@ class ProximalMethod(Method):
         """Whether what is proved among models of bounded size may count."""
         return self.problem.party_regularizers[0].shares[0] == 0.0 or self.watch.n_stalls > 0
 
-    def _bound_within(self, answers: Sequence[BestResponse]) -> float:
+    def _bound_within(self, answers: Answers) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
 
         It counts while the model is one of these. A norm bounds weights too. But of columns that are large
         for their lambda, what rounding leaves of the gradient outweighs it, so where that bound stalls this
         one counts.
         """
-        if not self._bounds_sizes or all(answer.excess is None for answer in answers):
+        if not self._bounds_sizes or all("excess" not in answer for answer in answers):
             return -math.inf
         if self._reach is None:  # no cached property: that locks out workers which are threads
             self._reach = reach_of(self.problem, self.engine)
         reach = self._reach
-        if self.coordinator.heaviest > reach:
+        if self.heaviest > reach:
             return -math.inf
-        shares = [
-            answer.dual if answer.excess is None else DualShare(1.0, reach * answer.excess, 0.0)
-            for answer in answers
-        ]
-        return bound_from_shares(self.problem, self.coordinator.sent, shares, self.engine)
+        shares = [DualShare.read(answer) for answer in answers]
+        for m, answer in enumerate(answers):
+            if "excess" in answer:
+                shares[m] = DualShare(1.0, reach * float(answer["excess"]), 0.0)
+        return bound_from_shares(self.problem, self.sent, shares, self.engine)
 
     @property
     def intercept(self) -> Any:
         return self._intercept
 
     def final_arguments(self, m: int) -> dict[str, Any]:
-        return {"coefficients": self.coordinator.coefficients(m)}
+        return {"coefficients": self.coefficients(m)}
 
     @property
     def total(self) -> Array:
-        return self.coordinator.model.total
+        return self.model.total
 
     def weight_norms(self) -> list[float]:
-        return [float(length) for length in self.coordinator.lengths]
-
-    def export(self) -> dict[str, Any]:
-        own = {
-            **({} if self.smoothing is None else self.smoothing.export()),
-            "bound": self.bound,
-            "within": self._within,
-            "exact_intercept": self._intercept,
-            "watch": self.watch.export(),
-        }
-        return {**self.coordinator.export(), **own, **self.kept_witness()}
+        return [float(length) for length in self.lengths]
 
     def spill(self, directory: Path) -> None:
-        self.coordinator.shared.store.directory = directory
+        self.shared.store.directory = directory
 
     def place(self, count: int) -> Array:
-        shared = self.coordinator.shared
-        return shared.store.place(count, shared.most)
+        return self.shared.store.place(count, self.shared.most)
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.bound, self._within = float(saved["bound"]), float(saved["within"])
-        self.take_witness(saved)
-        self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
+    def _go_on(self) -> None:
         if self.smoothing is not None:
-            self.smoothing.restore(saved)
-            self.coordinator.problem = self.smoothing.smoothed()
-        self.watch = StallWatch.restored(saved["watch"])
-        self.coordinator.restore(saved)
+            self.solved = self.smoothing.smoothed()
 
     def export_parties(self) -> list[dict[str, Array]]:
         known = super().export_parties()
@@ -244,8 +221,8 @@ class ProximalMethod(Method):
 
     def _restore_directions(self, m: int, directions: Array) -> None:
         party = self.parties[m]
-        if len(directions) != int((self.coordinator.shared.owner == m).sum()):
+        if len(directions) != int((self.shared.owner == m).sum()):
             raise ValueError("directions")
         party.directions = directions
-        if self.coordinator.metric is not None:
-            party.set_metric(self.coordinator.metric)
+        if self.metric is not None:
+            party.set_metric(self.metric)

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import difference, lifted
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
 from fastadmm.problem.problem import Problem
@@ -41,12 +40,6 @@ class SegmentPenalty:
     square: tuple[float, float, float]
     first: float  # factors of the norm and of half the square
     second: float  # factors of the norm and of half the square
-
-    def value(self, t: float) -> float:
-        """The regulariser at a position."""
-        a, b, c = self.square
-        norm = float(np.interp(t, self.positions, self.norms))
-        return self.first * norm + 0.5 * self.second * (a + t * (b + t * c))
 
 
 class _Pieces:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,23 +12,26 @@ from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.engine.engine import Engine
+from fastadmm.method.method import Saved
 from fastadmm.method.span_hessian import SpanHessian
 
 Array = np.ndarray
 
 
-class SharedDirections:
+class SharedDirections(Saved):
     """Directions of all parties, in the order in which they came.
 
     Shapes: owner, rows (K,); products (K, K).
     """
+
+    SAVED = "owner", "products", "hessian: hessian.saved", "curvature: hessian.reference", "loss_at_hessian"
 
     def __init__(
         self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False, most: int = 16
     ) -> None:
         self.engine, self.n_classes = engine, n_classes
         self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
-        self.loss_at_hessian = math.nan
+        self.loss_at_hessian: Any = None
         self.downward: Any = None  # of what bends down, beside the Hessian: of a loss that is not convex
         self.known: Any = None
         self.store, self.most = MessageStore(n_samples, engine), most
@@ -144,38 +146,13 @@ class SharedDirections:
         self.rows = np.arange(len(self.owner))
 
     def export(self) -> dict[str, Any]:
-        """Everything a resumed run needs."""
-        saved: dict[str, Any] = {"messages": self.messages, "owner": self.owner, "products": self.products}
-        if self.common:
-            saved["rows"] = self.rows
-        if self.hessian.reference is not None:
-            saved.update(hessian=self.hessian.matrix, curvature=self.hessian.reference)
-            saved["loss_at_hessian"] = self.loss_at_hessian
-        return saved
+        rows = {"rows": self.rows} if self.common else {}
+        return {"messages": self.messages, **super().export(), **rows}
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
-        # Taken over where it can be: all messages twice may not fit.
-        messages, n = saved["messages"], self.store.rows.shape[1]
-        if messages is not self.store.rows:
-            messages = np.require(messages, np.float64, ["C", "O", "W"])
-        owner = np.array(saved["owner"], dtype=np.int64)
-        k = len(owner)
-        rows = np.array(saved["rows"], dtype=np.int64) if "rows" in saved else np.arange(k)
-        r = int(rows.max(initial=-1)) + 1
-        fits = messages.shape in ((r, n), (r + self.most, n)) and rows.shape == (k,)
-        if not fits or np.shape(saved["products"]) != (k, k):
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        super().restore(saved)
+        k = len(self.owner)
+        self.rows = np.array(saved.get("rows", np.arange(k)), dtype=np.int64)
+        self.store.take(saved["messages"], int(self.rows.max(initial=-1)) + 1, self.most)
+        if self.rows.shape != (k,) or self.products.shape != (k, k):
             raise ValueError("messages")
-        self.store.adopt(messages)
-        self.owner, self.rows, self.products = owner, rows, np.array(saved["products"])
-        if "hessian" in saved:
-            matrix, reference = (np.array(saved[key], np.float64) for key in ("hessian", "curvature"))
-            lead = self.hessian.lead
-            if (
-                matrix.ndim != 2
-                or not lead <= len(matrix) <= lead + k
-                or reference.shape != (n * self.n_classes,)
-            ):
-                raise ValueError("hessian")
-            self.hessian.matrix, self.hessian.reference = matrix, reference
-            self.loss_at_hessian = float(saved.get("loss_at_hessian", math.nan))

@@ -25,20 +25,24 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
-from fastadmm.coordinator.proximal.hull import (
-    MAX_MOVE,
-    RIDGES,
-    ROUNDING,
-    WORK,
-    HullPoint,
-    bases_of,
-    differences,
-)
+from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 
 Array = np.ndarray
 
 _MAX_STEPS = 10
+
+#: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
+_WORK = 2e8
+
+#: Decreases below this share of the value are lost in its rounding.
+_ROUNDING = 1e-13
+
+#: Most that a weight moves in a step beyond the hull, where nothing bounds it.
+_MAX_MOVE = 30.0
+
+#: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
+_RIDGES = (1e-13, 1e-9)
 
 #: A step that promises less than this share of what was gained is not taken.
 _LEFT = 1e-2
@@ -72,7 +76,7 @@ def minimise_over_shared_hull(
         if not 0.5 * decrease > least:
             break
         trial = search.advance(here, step)
-        if decrease <= ROUNDING * abs(here.value) and trial.value <= here.value * (1.0 + ROUNDING):
+        if decrease <= _ROUNDING * abs(here.value) and trial.value <= here.value * (1.0 + _ROUNDING):
             here = trial  # the value cannot tell any more, the gradient can
             break
         if not trial.value <= here.value - 1e-4 * decrease:
@@ -115,11 +119,11 @@ class _Search:
     ) -> None:
         self.passes, self.rows, self.linear, self.square = passes, rows, linear, square
         lead, k = passes.lead, len(owner)
-        self.k, self.base = k, bases_of(start, owner)
+        self.k, self.base = k, _bases_of(start, owner)
         self.apart = rows - rows[self.base]
         self.group = np.append(owner, np.full(lead, -1))
         self.lower = np.append(np.zeros(k), np.full(lead, -math.inf))
-        self.limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
+        self.limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
 
     def begin(self, c: Array, known: HullPoint, intercept: float, before: float) -> tuple[_Point, bool]:
         """The start, or where the Hessian leads from it; whether the Hessian is that of this point."""
@@ -159,15 +163,15 @@ class _Search:
         own = self.linear + self.square @ c
         slope = np.append(self.apart @ place.products + own - own[base], place.rises)
         hessian = self.passes.system(self.apart.T, last=True)
-        hessian[:k, :k] += differences(self.square, base)
+        hessian[:k, :k] += _differences(self.square, base)
         point = np.append(c, np.ravel(place.intercept)[:lead])
-        for ridge in RIDGES:
+        for ridge in _RIDGES:
             step = solve_weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge)
             size = float(np.abs(step[:k]).max(initial=0.0))
-            if size <= MAX_MOVE:
+            if size <= _MAX_MOVE:
                 break
-        if size > MAX_MOVE:
-            step *= MAX_MOVE / size
+        if size > _MAX_MOVE:
+            step *= _MAX_MOVE / size
         return step, -float(slope @ step) if math.isfinite(size) else math.nan
 
     def best_length(self, here: _Point, trial: _Point) -> float:
@@ -175,3 +179,24 @@ class _Search:
         step = trial.c - here.c
         ahead = float(self.linear @ step) + float(here.c @ self.square @ step)
         return self.passes.best_length(here.place, trial.place, ahead, float(step @ self.square @ step))
+
+
+def _bases_of(c: Array, owner: Array) -> Array:
+    """For each point the one of its party with the largest weight.
+
+    Weights of a party sum to one, so that only differences of points count. They are taken before
+    products are, because those of points that lie close together differ in their last digits only.
+
+    Shapes: c, owner (K,).
+    """
+    base = np.empty(len(owner), dtype=np.int64)
+    for m in np.unique(owner):
+        mine = np.flatnonzero(owner == m)
+        base[mine] = mine[np.argmax(c[mine])]
+    return base
+
+
+def _differences(square: Array, base: Array) -> Array:
+    """A quadratic form of points, of shape (K, K), as that of their differences to their bases."""
+    rows = square - square[base]
+    return rows - rows[:, base]

@@ -29,14 +29,6 @@ def solve_weights_program(
     return step
 
 
-def descent_step(system: Array, slope: Array, ridge: float) -> Array:
-    """Newton step of a system that is positive semidefinite up to rounding and scale.
-
-    Shapes: system (K, K); slope, the result (K,).
-    """
-    return -descent_solver(system, ridge)(slope)
-
-
 def positive_definite(system: Array) -> bool:
     """Whether a system has only positive eigenvalues, with room for rounding."""
     from scipy.linalg.lapack import dpotrf
@@ -50,7 +42,7 @@ def positive_definite(system: Array) -> bool:
 
 
 def descent_solver(system: Array, ridge: float) -> Callable[[Array], Array]:
-    """Solver of such a system."""
+    """Solver of a system that is positive semidefinite up to rounding and scale. Shapes: system (K, K)."""
     # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
     from scipy.linalg.lapack import dpotrf, dpotrs
 

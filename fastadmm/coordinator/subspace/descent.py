@@ -20,7 +20,7 @@ bounds of log_sum take its place, as in iteratively reweighted ridge regression.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
-from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.method import Measured
@@ -181,14 +181,31 @@ def _span_system(
     return slope, 0.5 * (hessian + hessian.T)
 
 
-class DescentCoordinator(SubspaceCoordinator):
-    """Messages of all parties, and the descent over their span; the convex start has a convex problem."""
+class DescentSubspaceMethod(SubspaceMethod):
+    """Subspace sharing for a problem that is not convex; the convex start has a convex problem."""
+
+    SAVED = (*SubspaceMethod.SAVED, "starting", "reference: progress.reference")
+    #: Most steps over the span in a round.
+    most_steps = _MAX_STEPS
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self.progress = Progress()
+        self._set_starting(True)
+
+    def _set_starting(self, starting: bool) -> None:
+        convex = self.problem.loss.convex_start()
+        self.starting = starting and convex is not None
+        loss = convex if self.starting and convex is not None else self.problem.loss
+        self.set_problem(replace(self.problem, loss=loss))
+        # The Hessian that a convex span keeps is not positive definite here.
+        self.hessian = SpanHessian(self.problem.fit_intercept)
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
-        if self.problem.convex:
+        if self.solved.convex:
             return (yield from super()._best_of_span(tolerance, tilt))
-        given = self.problem, self.messages, self.point, tolerance, self.engine
-        point, _ = yield from descend_over_span(*given, self._bend)
+        given = self.solved, self.messages, self.point, tolerance, self.engine
+        point, _ = yield from descend_over_span(*given, self._bend, self.most_steps)
         return point
 
     def _bend(self, coefficients: np.ndarray) -> Talk[Bend]:
@@ -199,27 +216,6 @@ class DescentCoordinator(SubspaceCoordinator):
         value = 0.5 * scale * float(coefficients @ coefficients)
         return Bend(value, scale * coefficients, curvature, curvature)
 
-
-class DescentSubspaceMethod(SubspaceMethod):
-    """Subspace sharing for a problem that is not convex."""
-
-    #: Of the descent.
-    coordinator_type: type[DescentCoordinator] = DescentCoordinator
-
-    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
-        super().__init__(problem, engine, directions)
-        self.coordinator = self.coordinator_type(problem, engine, directions)
-        self.progress = Progress()
-        self._set_starting(True)
-
-    def _set_starting(self, starting: bool) -> None:
-        convex = self.problem.loss.convex_start()
-        self.starting = starting and convex is not None
-        loss = convex if self.starting and convex is not None else self.problem.loss
-        self.coordinator.set_problem(replace(self.problem, loss=loss))
-        # The Hessian that a convex span keeps is not positive definite here.
-        self.coordinator.hessian = SpanHessian(self.problem.fit_intercept)
-
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         self._set_starting(False)  # the loss itself is minimised from the first round on
         super().begin_at(weights, intercept)
@@ -229,37 +225,31 @@ class DescentSubspaceMethod(SubspaceMethod):
         start = start_point(self.problem, self.engine)
         self.progress.reference = self._measure(start, (yield from self._squared(start)))
         if not self.starting:
-            self.coordinator.start(start.intercept)
+            self.start(start.intercept)
         return start.loss
 
     def reopen(self) -> float:
         return start_point(self.problem, self.engine).loss
 
     def round(self) -> Talk[Measured]:
-        coordinator = self.coordinator
-        squared = yield from coordinator.round()
-        if self.starting:
-            self._end_start(sum(squared) / (2.0 * self.problem.regularization))
-        point = coordinator.point
-        here = coordinator.primal
+        squared = yield from self.exchange()
+        if self.starting:  # until the convex loss is solved well enough
+            gap = sum(squared) / (2.0 * self.problem.regularization)
+            loss = self.primal.loss if self.primal is not None else math.inf
+            if gap <= _START_GAP * loss or self.n_rounds >= _START_ROUNDS:
+                self._set_starting(False)
+                self.start(self.point.intercept)
+        here = self.primal
         if self.starting or here is None:
-            here = primal_value(self.problem, point.total, point.intercept, self.engine)
+            here = primal_value(self.problem, self.point.total, self.point.intercept, self.engine)
         gradients = yield from self._squared(here)
-        objective, measure = here.loss + coordinator.regulariser(), self._measure(here, gradients)
+        objective, measure = here.loss + self.regulariser(), self._measure(here, gradients)
         stationarity = self.progress.relative(measure)
         return self._measured(objective, -math.inf, gradients, measure, stationarity=stationarity)
 
-    def _end_start(self, gap: float) -> None:
-        """Switch to the loss itself once the convex one is solved well enough."""
-        coordinator = self.coordinator
-        loss = coordinator.primal.loss if coordinator.primal is not None else math.inf
-        if gap <= _START_GAP * loss or coordinator.n_rounds >= _START_ROUNDS:
-            self._set_starting(False)
-            coordinator.start(coordinator.point.intercept)
-
     def _squared(self, primal: PrimalValue) -> Talk[float]:
         """Squared norm of all block gradients of the objective."""
-        answers = yield self.coordinator.at(primal.gradient, "squared_residual")
+        answers = yield self.at(primal.gradient, "squared_residual")
         return sum(float(answer["squared_residual"]) for answer in answers)
 
     def _measure(self, primal: PrimalValue, gradients: float) -> float:
@@ -270,27 +260,19 @@ class DescentSubspaceMethod(SubspaceMethod):
         scale = 1.0 + self.problem.regularization
         return gradients / scale**2 + intercept_part(self.problem, primal.gradient, self.engine)
 
-    def export(self) -> dict[str, Any]:
-        return {**super().export(), "starting": self.starting, "reference": self.progress.reference}
-
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         self._set_starting(bool(saved["starting"]))
-        self.progress.reference = float(saved["reference"])
         super().restore(saved)
 
 
-#: Most steps over the span in a round: each is an exchange, and more hardly save a round.
-_MOST_STEPS = 3
+class LogSumSubspaceMethod(DescentSubspaceMethod):
+    """Subspace sharing with ``log_sum``."""
 
-
-class LogSumCoordinator(DescentCoordinator):
-    """Messages of all parties, and the descent over their span."""
-
+    family = LogSumDirectionParty.family
     knows_penalty = False
-
-    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
-        super().__init__(problem, engine, directions)
-        self.penalty = 0.0
+    SAVED = (*DescentSubspaceMethod.SAVED, "penalty")
+    most_steps = 3  # each is an exchange, and more hardly save a round
+    penalty = 0.0
 
     def set_problem(self, problem: Problem) -> None:
         # What is left of the problem when the parties answer for their regularisers.
@@ -315,36 +297,20 @@ class LogSumCoordinator(DescentCoordinator):
             found.above[np.ix_(mine, mine)] = answer["above"]
         return found
 
-    def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[Any]:
-        given = self.problem, self.messages, self.point, tolerance, self.engine
-        point, bend = yield from descend_over_span(*given, self._bend, _MOST_STEPS)
+    def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
+        given = self.solved, self.messages, self.point, tolerance, self.engine
+        point, bend = yield from descend_over_span(*given, self._bend, self.most_steps)
         self.penalty = bend.value
         return point
-
-
-class LogSumSubspaceMethod(DescentSubspaceMethod):
-    """Subspace sharing with ``log_sum``."""
-
-    family = LogSumDirectionParty.family
-    coordinator: LogSumCoordinator
-    coordinator_type = LogSumCoordinator
 
     def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
         assert isinstance(regularizer, LogSum)
         return LogSumDirectionParty(name, block, self.problem.regularization, self.engine, regularizer)
 
     def _at_start(self, point: SpanPoint) -> None:
-        coordinator = self.coordinator
-        own = [coordinator.coefficients(m) for m in range(self.problem.n_parties)]
-        coordinator.penalty = sum(party.bend(c)["value"] for party, c in zip(self.parties, own))
+        own = [self.coefficients(m) for m in range(self.problem.n_parties)]
+        self.penalty = sum(party.bend(c)["value"] for party, c in zip(self.parties, own))
 
     def _measure(self, primal: PrimalValue, gradients: float) -> float:
         """V at a model: a smooth regulariser is part of the gradient. ``gradients``: squared norm of all."""
         return gradients + intercept_part(self.problem, primal.gradient, self.engine)
-
-    def export(self) -> dict[str, Any]:
-        return {**super().export(), "penalty": self.coordinator.penalty}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        super().restore(saved)
-        self.coordinator.penalty = float(saved["penalty"])

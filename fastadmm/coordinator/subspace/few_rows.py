@@ -24,8 +24,7 @@ without a sum of zero, which Mehrotra's interior point method minimises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -63,16 +62,16 @@ def minimise_over_box(
         enough = max(tolerance, 0.5 * _ENOUGH * abs(float((slopes + linear) @ u)))
         if product <= enough and float(np.abs(residual) @ (high - low)) <= enough:
             break
-        newton = _Newton(hessian, (down, up), (below, above), residual, float(u.sum()), balanced)
-        if newton.failed:
+        newton = _newton(hessian, (down, up), (below, above), residual, float(u.sum()), balanced)
+        if newton is None:
             break
-        step, _, low_step, high_step = newton.step(-below * down, -above * up)
+        step, _, low_step, high_step = newton(-below * down, -above * up)
         length = _longest((down, step), (up, -step), (below, low_step), (above, high_step))
         left = (below + length * low_step) @ (down + length * step)
         left += (above + length * high_step) @ (up - length * step)
         centre = float(left / product) ** 3 * product / (2 * len(u))
         corrected = centre - below * down - step * low_step, centre - above * up + step * high_step
-        step, rise, low_step, high_step = newton.step(*corrected)
+        step, rise, low_step, high_step = newton(*corrected)
         length = _INSIDE * _longest((down, step), (up, -step), (below, low_step), (above, high_step))
         if not length > 0.0:
             break
@@ -81,42 +80,36 @@ def minimise_over_box(
     return u, multiplier
 
 
-class _Newton:
-    """Newton steps from one point, for any targets of the products of multipliers and distances."""
+def _newton(
+    hessian: Array,
+    distances: tuple[Array, Array],
+    multipliers: tuple[Array, Array],
+    residual: Array,
+    total: float,
+    balanced: bool,
+) -> Callable[[Array, Array], tuple[Array, float, Array, Array]] | None:
+    """Newton steps for any targets of the products of multipliers and distances; None without a factor.
 
-    def __init__(
-        self,
-        hessian: Array,
-        distances: tuple[Array, Array],
-        multipliers: tuple[Array, Array],
-        residual: Array,
-        total: float,
-        balanced: bool,
-    ) -> None:
-        from scipy.linalg.lapack import dpotrf
+    They are changes of u, of the sum's multiplier, and of the multipliers of the bounds.
+    """
+    from scipy.linalg.lapack import dpotrf, dpotrs
 
-        self.distances, self.multipliers = distances, multipliers
-        self.residual, self.total, self.balanced = residual, total, balanced
-        matrix = hessian.copy()
-        (down, up), (below, above) = distances, multipliers
-        matrix[np.diag_indices(len(matrix))] += below / down + above / up
-        self.factor, self.failed = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
-        self.along = self._solve(np.ones(len(matrix))) if balanced and not self.failed else residual
+    matrix = hessian.copy()
+    (down, up), (below, above) = distances, multipliers
+    matrix[np.diag_indices(len(matrix))] += below / down + above / up
+    factor, failed = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+    if failed:
+        return None
+    along = dpotrs(factor, np.ones(len(matrix)), lower=True)[0] if balanced else residual
 
-    def _solve(self, right: Array) -> Array:
-        from scipy.linalg.lapack import dpotrs
-
-        solved: Array = dpotrs(self.factor, right, lower=True)[0]
-        return solved
-
-    def step(self, to_low: Array, to_high: Array) -> tuple[Array, float, Array, Array]:
-        """Changes of u, the sum's multiplier, and the multipliers of the bounds."""
-        (down, up), (below, above) = self.distances, self.multipliers
-        step, rise = self._solve(to_low / down - to_high / up - self.residual), 0.0
-        if self.balanced:
-            rise = (float(step.sum()) + self.total) / float(self.along.sum())
-            step = step - rise * self.along
+    def newton(to_low: Array, to_high: Array) -> tuple[Array, float, Array, Array]:
+        step, rise = dpotrs(factor, to_low / down - to_high / up - residual, lower=True)[0], 0.0
+        if balanced:
+            rise = (float(step.sum()) + total) / float(along.sum())
+            step = step - rise * along
         return step, rise, (to_low - below * step) / down, (to_high + above * step) / up
+
+    return newton
 
 
 def _longest(*pairs: tuple[Array, Array]) -> float:
@@ -152,14 +145,14 @@ def has_few_rows(n_samples: int, n_columns: int) -> bool:
 
 
 class FewRows:
-    """What is known of K, and the dual point that follows from it.
+    """What is known of K, and the dual point that follows from it, to a tolerance in the summed scaling.
 
     Shapes: asked, images (k, N); dual, total, intercept (N,).
     """
 
     def __init__(self, n_samples: int) -> None:
         self.asked = self.images = np.empty((0, n_samples))
-        self.size = 0.0
+        self.size = self.tolerance = 0.0
         self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
         self.intercept = 0.0
         self.watch = StallWatch()
@@ -193,19 +186,14 @@ class FewRows:
         self.asked = np.vstack([self.asked, new / left])
         self.images = np.vstack([self.images, image / left])
 
-    def aim(self, problem: Problem, messages: Array, tolerance: float, engine: Engine) -> bool:
-        """Minimise the model of the problem; whether that gave a gradient.
-
-        Shapes: messages (K, N).
-        Scaling: tolerance summed scaling.
-        """
+    def aim(self, problem: Problem, messages: Array, engine: Engine) -> bool:
+        """Minimise the model of the problem; whether that gave a gradient. Shapes: messages (K, N)."""
         if not len(self.asked):
             return False
         kernel = self._kernel(messages, engine)
-        in_box = self._aim_in_box(problem, kernel, tolerance, engine)
-        return in_box or self._aim_in_span(problem, kernel, tolerance, engine)
+        return self._aim_in_box(problem, kernel, engine) or self._aim_in_span(problem, kernel, engine)
 
-    def _aim_in_box(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+    def _aim_in_box(self, problem: Problem, kernel: Array, engine: Engine) -> bool:
         """By the dual program of a loss whose derivative is a clamped line; False for other losses."""
         if problem.loss.bends(problem.y) is None:
             return False
@@ -218,13 +206,14 @@ class FewRows:
         hessian = kernel[np.ix_(rows, rows)] / problem.regularization
         hessian[np.diag_indices(len(rows))] += 1.0 / rise
         linear = lines.origin[rows] - lines.slope[rows] / rise - problem.offset[rows]
-        u[rows], multiplier = minimise_over_box(hessian, linear, low, high, problem.fit_intercept, tolerance)
+        given = hessian, linear, low, high, problem.fit_intercept, self.tolerance
+        u[rows], multiplier = minimise_over_box(*given)
         if not np.isfinite(u).all():
             return False
         self.dual, self.total, self.intercept = u, kernel @ u / -problem.regularization, -multiplier
         return True
 
-    def _aim_in_span(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+    def _aim_in_span(self, problem: Problem, kernel: Array, engine: Engine) -> bool:
         """By Newton's method in the predictor."""
         from scipy.linalg.lapack import dpotrf
 
@@ -241,7 +230,7 @@ class FewRows:
             for c in (here, np.zeros(len(here)))  # with another K the old minimiser may be far off
         ]
         start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
-        point = minimise_over_span(problem, factor, start, tolerance, engine)
+        point = minimise_over_span(problem, factor, start, self.tolerance, engine)
         known = (
             None if point.gradient is None or point.sums is None else (point.loss, point.gradient, point.sums)
         )
@@ -266,23 +255,12 @@ class FewRows:
         kernel += _SHARE * self.size * off
         return kernel
 
-    def export(self) -> dict[str, Any]:
-        """State for a checkpoint."""
-        return {
-            "asked": self.asked,
-            "asked_images": self.images,
-            "dual": self.dual,
-            "dual_total": self.total,
-            "few_rows": np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still]),
-        }
+    @property
+    def numbers(self) -> Array:
+        """Its numbers, as they are saved."""
+        return np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still])
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
-        n = len(self.dual)
-        keys = "asked", "asked_images", "dual", "dual_total"
-        asked, images, dual, total = (np.array(saved[key]) for key in keys)
-        if asked.shape != images.shape or asked.shape[1:] != (n,) or not dual.shape == total.shape == (n,):
-            raise ValueError("asked")
-        self.asked, self.images, self.dual, self.total = asked, images, dual, total
-        self.size, self.intercept, reference, still = map(float, saved["few_rows"])
+    @numbers.setter
+    def numbers(self, saved: Array) -> None:
+        self.size, self.intercept, reference, still = map(float, saved)
         self.watch = StallWatch(reference, int(still))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -50,11 +49,13 @@ class RoundedMessages:
 
     def __init__(self, n_samples: int) -> None:
         self.squares = np.zeros(n_samples)
+        self.is_left = False  # whether rounding is most of what is left: messages are to be restated
 
     def learn(self, messages: np.ndarray, engine: Engine) -> None:
         """Messages have arrived in single precision. Shapes: messages (K, N)."""
         from fastadmm.kernels.vectors import add_squares
 
+        self.squares = self.squares.copy()  # what was exported is not changed
         engine.over_rows(add_squares, engine.leaves(len(self.squares)), messages, self.squares)
 
     def spread(self, coefficients: np.ndarray, engine: Engine) -> np.ndarray:
@@ -85,19 +86,3 @@ class RoundedMessages:
         slope = float(engine.dot(np.abs(there - gradient), spread))
         bound, objective = float(old @ errors), float(point.coefficients @ errors) + slope + bend
         return Correction(bound if math.isfinite(bound) else -math.inf, objective)
-
-    def export(self) -> dict[str, Any]:
-        """State for a checkpoint."""
-        return {"rounded_squares": self.squares.copy()}
-
-    @classmethod
-    def restored(cls, saved: dict[str, Any], messages: np.ndarray) -> RoundedMessages | None:
-        """Inverse of :meth:`export`, for messages of shape (K, N); None where they were not rounded."""
-        if "rounded_squares" not in saved:
-            return None
-        rounded = cls(messages.shape[1])
-        squares = np.array(saved["rounded_squares"], dtype=np.float64)
-        if squares.shape != rounded.squares.shape:
-            raise ValueError("rounded_squares")
-        rounded.squares = squares
-        return rounded

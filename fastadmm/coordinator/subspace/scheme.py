@@ -6,7 +6,7 @@ The declaration of the scheme ``subspace`` where the coordinator sees sums only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Needs, Options, Scheme, Shape, refuse_single
@@ -75,23 +75,16 @@ class Subspace(Scheme):
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
-        from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
-        both, _ = choose_directions(problem.traits, options)
-        kind = self.method(problem.traits)
-        if kind is SubspaceMethod:
-            made: Method = SubspaceMethod(problem, engine, options.history, both)
-        else:
-            made = super().make(problem, options, engine)
-        if options.directions == "auto" and kind in (
-            SubspaceMethod,
-            SmoothedSubspaceMethod,
-            MultinomialMethod,
-        ):
-            made.coordinator.answer_at_once(MOST_FIRST if problem.traits.smooth else MOST_FIRST_OF_KINKS)
+        traits, both = problem.traits, choose_directions(problem.traits, options)[0]
+        kind: Any = self.method(traits)
+        more = {"both": both} if kind is SubspaceMethod else {}
+        made: SubspaceMethod = kind(problem, engine, options.history, **more)
+        if options.directions == "auto" and traits.convex and not traits.log_sum:
+            made.answer_at_once(MOST_FIRST if traits.smooth else MOST_FIRST_OF_KINKS)
         if kind in (SubspaceMethod, MultinomialMethod):
-            made.coordinator.wanted = options.gap
+            made.wanted = options.gap
         return made
 
     def notes(self, traits: Traits, options: Options) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -37,53 +36,54 @@ _ACCURACY = 0.03
 #: Less of the gap than this share of it is not asked of the span: smoothing causes more.
 _IN_VAIN = 1e-3
 
+#: What is saved beside what any run by directions saves.
+SAVED = (*Smoothing.SAVED, "bound", "last_gap: gap", "exact_intercept: _intercept")
+
 
 class SmoothedSubspaceMethod(SubspaceMethod):
     """Subspace Newton sharing on a smoothed copy of the problem."""
 
     row_keys = (*SubspaceMethod.row_keys, *Smoothing.row_keys)
+    SAVED = (*SubspaceMethod.SAVED, *SAVED)
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
-        coordinator = self.coordinator
-        coordinator.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
+        self.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
         self.smoothing = Smoothing(problem, engine)
         self.gap = math.inf
         self._intercept = 0.0
 
     def reopen(self) -> float:
-        zero = np.zeros(self.problem.n_samples)
-        start = primal_value(self.problem, zero, 0.0, self.engine)
+        start = primal_value(self.problem, np.zeros(self.problem.n_samples), 0.0, self.engine)
         self._intercept = start.intercept
         self.smoothing.begin(start.loss)
-        self.coordinator.set_problem(self.smoothing.smoothed())
+        self.set_problem(self.smoothing.smoothed())
         super().reopen()
         return start.loss
 
     def _at_start(self, point: SpanPoint) -> None:
         primal = primal_value(self.problem, point.total, point.intercept, self.engine)
         self._intercept = point.intercept = primal.intercept
-        if self.smoothing.begin_near(primal.loss + self.coordinator.regulariser()):
-            self.coordinator.set_problem(self.smoothing.smoothed())
+        if self.smoothing.begin_near(primal.loss + self.regulariser()):
+            self.set_problem(self.smoothing.smoothed())
 
     def round(self) -> Talk[Measured]:
-        coordinator, problem = self.coordinator, self.problem
         self._refine()
         # Of a span of all weights nothing but smoothing's share is left.
-        useless = coordinator.complete and math.isfinite(self.gap)
-        coordinator.in_vain = _IN_VAIN * self.gap if useless else 0.0
+        useless = self.complete and math.isfinite(self.gap)
+        self.in_vain = _IN_VAIN * self.gap if useless else 0.0
         measured = yield from super().round()
-        primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
+        primal = primal_value(self.problem, self.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
-        objective = primal.loss + coordinator.regulariser() + self._rounding()
+        objective = primal.loss + self.regulariser() + self._rounding()
         self.gap = max(objective - self.bound, 0.0)
         return replace(measured, objective=objective, lower_bound=self.bound, augmented_lagrangian=objective)
 
     def _refine(self) -> None:
         """Smooth about the last gradient while smoothing causes too much of the gap."""
-        coordinator, smoothing = self.coordinator, self.smoothing
+        smoothing = self.smoothing
         for _ in range(_MOST_CENTRES):
-            asked = coordinator.dual_point()
+            asked = self.dual_point()
             if asked is None:
                 break
             total, intercept, gradient = asked
@@ -91,7 +91,9 @@ class SmoothedSubspaceMethod(SubspaceMethod):
             if smoothing.excess(z, gradient, self.gap) <= 1.0:
                 break
             smoothing.move(gradient, _NARROWER)
-            coordinator.go_on_with(smoothing.smoothed(), _ACCURACY * self.gap)
+            self.set_problem(smoothing.smoothed())
+            self.point = self.minimise(_ACCURACY * self.gap)
+            self.start(self.point.intercept)
 
     def _bound_rounding(self) -> float:
         """By how much rounding of messages may have raised the bound that is computed; not positive."""
@@ -112,13 +114,5 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def intercept(self) -> float:
         return self._intercept
 
-    def export(self) -> dict[str, Any]:
-        own = {"bound": self.bound, "last_gap": self.gap, "exact_intercept": self._intercept}
-        return {**super().export(), **own, **self.smoothing.export()}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        self.smoothing.restore(saved)
-        self.coordinator.set_problem(self.smoothing.smoothed())
-        self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
-        self.gap = float(saved["last_gap"])
-        super().restore(saved)
+    def _go_on(self) -> None:
+        self.solved = self.smoothing.smoothed()

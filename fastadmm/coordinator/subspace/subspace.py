@@ -12,11 +12,11 @@ as block descent with exact line search, which converges for strongly convex pro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,11 +35,12 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
-from fastadmm.method.method import Measured, Method, Saved
+from fastadmm.method.method import Measured, Method
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
+from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import Regularizer
 
@@ -91,47 +92,67 @@ def span_tolerance(
     return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
 
 
-class SubspaceCoordinator(Saved):
-    """Messages of all parties, and the minimiser over their span.
+class SubspaceMethod(Method):
+    """Subspace Newton sharing: messages of all parties, and the minimiser over their span.
 
     Shapes: messages (K, N); owner (K,); metric (N,).
     """
 
-    SAVED = "n_rounds", "n_factorisations", "idle", "began"
-
+    name = "subspace"
+    convergent = True
+    family = "subspace"
     #: Whether all that parties would answer follows from exact messages that span all weights.
     knows_penalty = True
+    row_keys: tuple[str, ...] = (
+        "witness",
+        "messages",
+        "total",
+        "metric",
+        "span_reference",
+        "rounded_squares",
+        "asked",
+        "asked_images",
+        "dual",
+        "dual_total",
+    )
+    SAVED: ClassVar[tuple[str, ...]] = (
+        *("owner", "coefficients: point.coefficients", "total: point.total", "intercept: point.intercept"),
+        *("loss: point.loss", "spanned: n_columns", "moves: moves.rows", "metric", "usual", "n_rounds"),
+        *("idle", "began", "repaired", "witness: witness_rows"),
+        *("span_hessian: hessian.saved", "span_reference: hessian.reference"),
+        *("asked: few_rows.asked", "asked_images: few_rows.images", "dual: few_rows.dual"),
+        *("dual_total: few_rows.total", "few_rows: few_rows.numbers", "aim_tolerance: few_rows.tolerance"),
+        *("rounded_squares: rounded.squares", "restate: rounded.is_left"),
+        # Added up on another way than a restored run would.
+        *("gradient_sums: point.sums", "gradient_products: point.products"),
+    )
 
     def __init__(
-        self,
-        problem: Problem,
-        engine: Engine,
-        directions: int | None = None,
-        both: bool = False,
+        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
-        self.problem, self.engine = problem, engine
+        #: ``solved`` is what rounds minimise: the problem, or one with another loss in its place.
+        self.problem = self.solved = problem
+        self.engine = engine
         #: Most columns of a party whose first answer has all of its directions; whether all have answered.
         self.most_first, self.began, self.asked_first = 0, False, dict[int, int]()
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.correction = Correction()
-        self.rounding_is_left = self.repaired = False
-        self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
+        self.repaired = False
+        self.idle, self.in_vain = 0, 0.0
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
-        self.usual = math.nan  # mean of the metric
-        self.hessian = SpanHessian(problem.fit_intercept)
-        self.n_factorisations = 0
+        self.usual: Any = None  # mean of the metric
+        self.hessian: Any = SpanHessian(problem.fit_intercept)
         self.n_rounds = 0
-        #: Relative gap that ends the run, where the loss is smooth; 0 for as small as it gets.
-        self.wanted = 0.0
         #: Directions that span all weights.
         self.n_columns = sum(block.shape[1] for block in problem.blocks)
         self.moves = Moves()
         self.primal: PrimalValue | None = None
-        self.few_rows = FewRows(n) if problem.convex and has_few_rows(n, self.n_columns) else None
+        few = problem.convex and problem.n_outputs == 1 and has_few_rows(n, self.n_columns)
+        self.few_rows = FewRows(n) if few else None
         if self.few_rows is not None:
             self.limit = directions_for_few_rows(problem.n_parties, n)
         # Messages of few numbers are not worth rounding.
@@ -142,13 +163,46 @@ class SubspaceCoordinator(Saved):
     def answer_at_once(self, most: int) -> None:
         """Let parties of so many columns at most answer first with all of their directions."""
         self.most_first = most
-        if not self.problem.loss.smooth and all(block.shape[1] <= most for block in self.problem.blocks):
+        if not self.solved.loss.smooth and all(block.shape[1] <= most for block in self.problem.blocks):
             self.few_rows = None  # the first answers span everything
+
+    def take_many_rounds(self) -> None:
+        self.most_first = 0
+
+    @property
+    def descends(self) -> bool:
+        return self.problem.loss.smooth
+
+    def make_party(
+        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+    ) -> DirectionParty:
+        party = self._party(name, block, regularizer)
+        if party.kind == "kernel" and self.few_rows is not None:
+            party.reason = "more columns than rows: gradient directions, at a model with all columns"
+        return party
+
+    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
+        return DirectionParty(name, block, self.problem.regularization, self.engine)
+
+    # --- the current point ------------------------------------------------------------------------------
 
     @property
     def messages(self) -> np.ndarray:
         """V of shape (K, N)."""
         return self.store.rows[: len(self.owner)]
+
+    def reopen(self) -> float:
+        problem, guess = self.problem, 0.0
+        if problem.fit_intercept:  # one sum instead of some steps, each of a few passes
+            mean = self.engine.dot(problem.y, problem.weight) / problem.total_weight
+            guess = problem.loss.intercept_of_mean(mean)
+            if guess and problem.loss.smooth:
+                span = Span(self.solved, self.messages, self.engine)
+                self.point = span.evaluated(replace(self.point, intercept=guess))
+                excess, size = self.point.sums or (math.inf, 0.0)
+                if not abs(excess) <= _NEARLY_BEST * size:
+                    guess = 0.0  # an offset: a formula knows better, or Newton's method
+        return self.start(guess).loss
 
     def start(self, intercept: float = 0.0) -> PrimalValue:
         """Evaluate the current point with its best intercept."""
@@ -158,80 +212,72 @@ class SubspaceCoordinator(Saved):
             if point.gradient is not None and point.sums is not None and intercept == point.intercept
             else None
         )
-        primal = primal_value(self.problem, point.total, intercept, self.engine, known)
+        primal = primal_value(self.solved, point.total, intercept, self.engine, known)
         if primal.gradient is not point.gradient:
             point.products = None  # those of another intercept's gradient
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
         point.sums = primal.sums
         self.primal, self.repaired = primal, False
-        self._aim()
-        return self.primal
-
-    def measure(self, intercept: float) -> bool:
-        """Evaluate the current point at an intercept; whether that is nearly its best."""
-        span = Span(self.problem, self.messages, self.engine)
-        self.point = span.evaluated(replace(self.point, intercept=intercept))
-        assert self.point.sums is not None
-        return abs(self.point.sums[0]) <= _NEARLY_BEST * self.point.sums[1]
-
-    def _aim(self) -> None:
-        """With few rows, send the gradient of the model of the whole problem next."""
-        if self.few_rows is None or self.primal is None:
-            return
-        if self.few_rows.aim(self.problem, self.messages, self.aim_tolerance, self.engine):
+        # With few rows, send the gradient of the model of the whole problem next.
+        if self.few_rows is not None and self.few_rows.aim(self.solved, self.messages, self.engine):
             self.aim_again()
-
-    def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
-        """Drop the model for few rows once messages span all columns; the value at the current point."""
-        few, self.few_rows = self.few_rows, None
-        return primal if few is None or not len(few.asked) else self.start(self.point.intercept)
-
-    def dual_point(self) -> tuple[np.ndarray, float, np.ndarray] | None:
-        """Sum of messages, intercept, and the gradient there that is sent next; None before the start."""
-        known = self.few_rows
-        if known is not None and len(known.asked) and known.dual.any():
-            return known.total, known.intercept, known.dual
-        point = self.point
-        return None if point.gradient is None else (point.total, point.intercept, point.gradient)
+        return self.primal
 
     def aim_again(self) -> None:
         """Ask about the gradient that was found last for this, if there was one."""
         if self.few_rows is not None and self.primal is not None and len(self.few_rows.asked):
             self.primal = replace(self.primal, gradient=self.few_rows.dual, dual_feasible=False)
 
+    def dual_point(self) -> tuple[np.ndarray, float, np.ndarray] | None:
+        """Sum of messages, intercept, and the gradient there that is sent next; None before the start."""
+        known, point = self.few_rows, self.point
+        if known is not None and len(known.asked) and known.dual.any():
+            return known.total, known.intercept, known.dual
+        return None if point.gradient is None else (point.total, point.intercept, point.gradient)
+
     def restart(self) -> None:
         """Evaluate the current point at its present intercept, to the same bits as when it was saved."""
-        problem = self.problem
+        problem, point = self.solved, self.point
         gradient = np.empty(problem.n_samples)
-        z = self.engine.plus(problem.offset, self.point.total, self.point.intercept)
+        z = self.engine.plus(problem.offset, point.total, point.intercept)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        if math.isfinite(self.point.loss):
-            value = self.point.loss  # the same sum, perhaps added up in another order
-        place = value, self.point.intercept
+        if math.isfinite(point.loss):
+            value = point.loss  # the same sum, perhaps added up in another order
         # Without convexity no gradient proves anything, and none is repaired.
+        place = value, point.intercept
         feasible = problem.convex and make_feasible(problem, z, gradient, place, self.engine)
-        self.point.loss, self.point.gradient = value, gradient
-        self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
+        point.loss, point.gradient = value, gradient
+        self.primal = PrimalValue(value, gradient, point.intercept, feasible)
 
     def set_problem(self, problem: Problem) -> None:
         """Continue with another loss: the current point has to be evaluated anew."""
-        self.problem = problem
+        self.solved = problem
         self.point.loss, self.point.gradient = math.nan, None
 
-    def go_on_with(self, problem: Problem, tolerance: float) -> None:
-        """Continue with another loss, at its minimiser over the span; tolerance in the summed scaling."""
-        self.set_problem(problem)
-        self.point = self.minimise(tolerance)
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        # The weights become every party's first direction, their norm its coefficient.
+        norms = np.array([float(np.linalg.norm(x)) for x in weights])
+        owner = np.flatnonzero(norms > 0.0)
+        messages = np.empty((len(owner), self.problem.n_samples))
+        for k, m in enumerate(owner.tolist()):
+            party = self.parties[m]
+            party.directions = (weights[m] / norms[m])[np.newaxis]
+            messages[k] = party.block.product(party.directions[0], self.engine)
+        self._begin_with(messages, owner, norms[owner], intercept)
+
+    def _begin_with(self, messages: np.ndarray, owner: np.ndarray, c: np.ndarray, intercept: Any) -> None:
+        """Begin at a combination of messages, of shape (K, N), with coefficients of shape (K,)."""
+        self.store.adopt(messages)
+        self.owner, self.point = owner, SpanPoint(c, intercept, self.engine.combine(c, messages))
+        self._at_start(self.point)
         self.start(self.point.intercept)
 
-    def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
-        """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
-        self.store.adopt(messages)
-        self.owner = owner
+    def _at_start(self, point: SpanPoint) -> None:
+        """Hook for subclasses: called with the point that :meth:`begin_at` found."""
 
     def coefficients(self, m: int) -> np.ndarray:
-        """Coefficients of party m, in the order of its directions."""
-        return self.point.coefficients[self.owner == m]
+        """Coefficients of party m, in the order of its directions; of classes of shape (C, K_m)."""
+        return self.point.coefficients[..., self.owner == m]
 
     def each_coefficients(self) -> list[np.ndarray]:
         """:meth:`coefficients` of every party."""
@@ -244,8 +290,36 @@ class SubspaceCoordinator(Saved):
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(c @ c)
 
-    def round(self) -> Talk[list[float]]:
-        r"""One exchange with every party, then the minimisation over the span."""
+    @property
+    def complete(self) -> bool:
+        """Whether the directions span all weights."""
+        return len(self.owner) >= self.n_columns
+
+    # --- a round ----------------------------------------------------------------------------------------
+
+    def round(self) -> Talk[Measured]:
+        scale = self.problem.regularization
+        start = self.primal if self.primal is not None else self.start()
+        total, regulariser = self.point.total, self.regulariser()
+        stationarity = sum((yield from self.exchange()))
+        after = (self.primal or start).loss + self.regulariser()
+        bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
+        corrected = after + self.correction.objective, bound + self.correction.bound
+        others = self.rounded is not None or self.few_rows is not None
+        if others or self.witness is not None or not start.dual_feasible:
+            # The loss's gradient at the weights may prove less than this one.
+            self.raise_bound(corrected[1], start.gradient)
+        lyapunov = stationarity / (1.0 + scale) ** 2
+        return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
+
+    def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
+        """Lower bound that the parties' answers at the start of a round prove, summed scaling."""
+        if start.dual_feasible:
+            return start.loss + regulariser - gaps
+        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+
+    def exchange(self) -> Talk[list[float]]:
+        r"""One exchange with every party, then the minimisation over the span; the squared residuals."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
         first = self._first()
@@ -254,19 +328,17 @@ class SubspaceCoordinator(Saved):
         )
         if not settled and self._metric_is_stale():
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
-        if self.rounded is not None and self.rounding_is_left:
-            return (yield from self._restate(primal))
         if self.rounded is not None:
-            return (yield from self._round_of_pairs(primal, self.rounded))
+            of_kind = self._restate(primal) if self.rounded.is_left else self._pairs(primal, self.rounded)
+            return (yield from of_kind)
         self.correction = Correction()
-        newton, known = self.asks_newton(), len(self.owner)
-        also = self._second_question(primal)
+        newton, known, also = self.asks_newton(), len(self.owner), self._second_question(primal)
         answers = yield from self._ask(primal.gradient, newton, also)
         squared = [float(answer["squared_residual"]) for answer in answers]
         if self.few_rows is not None:
-            if also is not None:
-                self.few_rows.learn(also, self.messages, known, self.engine)
-            self.few_rows.learn(primal.gradient, self.messages, known, self.engine)
+            for asked in (also, primal.gradient):
+                if asked is not None:
+                    self.few_rows.learn(asked, self.messages, known, self.engine)
         old = self.point.coefficients
         gap = self.proved_gap(squared, primal)
         yield from self._descend(gap, before)
@@ -274,7 +346,11 @@ class SubspaceCoordinator(Saved):
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.n_rounds += 1
         self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
-        self._give_up_few_rows(gap, gains=self.idle == 0)
+        if (few := self.few_rows) is not None and few.proves_no_more(gap, gains=self.idle == 0):
+            # Send the usual gradients once those of the model of the whole problem prove no more.
+            self.few_rows = None
+            if len(few.asked):
+                self.start(self.point.intercept)
         # For most runs the first such round is the last. While directions are missing, no gradient needs
         # repair.
         if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
@@ -285,11 +361,6 @@ class SubspaceCoordinator(Saved):
         """Whether the next directions are Newton's; these and gradients take turns."""
         return self.few_rows is None and self.n_rounds % 2 == 0
 
-    def _give_up_few_rows(self, gap: float, gains: bool) -> None:
-        """Send the usual gradients once those of the model of the whole problem prove no more."""
-        if self.few_rows is not None and self.primal is not None and self.few_rows.proves_no_more(gap, gains):
-            self._without_few_rows(self.primal)
-
     def _span_share(self) -> float:
         """The span's share of the gap, summed scaling."""
         scale, primal = self.problem.regularization, self.primal
@@ -299,7 +370,7 @@ class SubspaceCoordinator(Saved):
 
     def repair(self) -> None:
         """Remove from the gradient the slope in the span that is due to rounding of predictors."""
-        problem, point, primal = self.problem, self.point, self.primal
+        problem, point, primal = self.solved, self.point, self.primal
         if not problem.convex or primal is None or not len(self.owner):
             return
         z, scale = problem.offset + point.total + point.intercept, problem.regularization
@@ -309,7 +380,8 @@ class SubspaceCoordinator(Saved):
         if found is not None:
             self.primal, self.repaired = replace(primal, gradient=found, dual_feasible=False), True
 
-    def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
+    def _pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
+        """A round of two directions in single precision."""
         gradient, old, slopes = primal.gradient.copy(), self.point.coefficients, self.point.products
         answers = yield self._at_once(self.at(gradient, "respond_pair"))
         known = len(old)
@@ -323,23 +395,27 @@ class SubspaceCoordinator(Saved):
             errors = -self._slopes(gradient)
         else:  # of the messages before, the step to this point has them
             errors = -np.append(slopes, self.engine.dot(fresh, gradient))
-        for m, answer in enumerate(answers):
-            errors[self.owner == m] += answer["products"]
-        squared = [float(answer["squared_residual"]) for answer in answers]
+        squared = self._of_answers(answers, errors)
         start = np.pad(old, (0, len(self.owner) - len(old)))
         gap, before = self.proved_gap(squared, primal), primal.loss + self.regulariser()
         yield from self._descend(gap, before, errors)
         after = self.start(self.point.intercept).loss + self.regulariser()
         spread = rounded.spread(self.point.coefficients, self.engine)
         self.correction = rounded.correction(
-            self.problem, start, gradient, errors, self.point, spread, self.engine
+            self.solved, start, gradient, errors, self.point, spread, self.engine
         )
         # With columns far larger than lambda the gap is far above what is left to gain: then rounds tell.
         hidden = _ROUNDING_IS_LEFT * abs(self.correction.objective)
         self.idle = self.idle + 1 if before - after <= max(hidden, NOTHING * abs(before)) else 0
-        self.rounding_is_left = gap <= hidden or self.idle > 1
+        rounded.is_left = gap <= hidden or self.idle > 1
         yield from self._compress(old)
         return squared
+
+    def _of_answers(self, answers: Answers, errors: np.ndarray) -> list[float]:
+        """Squared residuals; products that parties know exactly are added to ``errors``, of shape (K,)."""
+        for m, answer in enumerate(answers):
+            errors[self.owner == m] += answer["products"]
+        return [float(answer["squared_residual"]) for answer in answers]
 
     def _at_once(self, exchange: Exchange) -> Exchange:
         """The same exchange; in the first round some parties are asked for more directions at once."""
@@ -378,18 +454,15 @@ class SubspaceCoordinator(Saved):
         gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
         answers = yield self.at(gradient, "restate")
         errors = -self._slopes(gradient)
-        for m, answer in enumerate(answers):
-            errors[self.owner == m] += answer["products"]
+        squared = self._of_answers(answers, errors)
         norms = np.array([np.linalg.norm(self.coefficients(m)) for m in range(len(answers))])
         kept = [m for m, answer in enumerate(answers) if "message" in answer]
         messages = np.array([answers[m]["message"] for m in kept]).reshape(len(kept), n)
-        self.adopt(messages, np.array(kept, dtype=np.int64))
-        self.point = SpanPoint(norms[kept], self.point.intercept, self.engine.combine(norms[kept], messages))
         self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
         self.moves, self.idle = Moves(), 0
         self.correction = Correction(bound=float(c @ errors))
-        self.start(self.point.intercept)
-        return [float(answer["squared_residual"]) for answer in answers]
+        self._begin_with(messages, np.array(kept, dtype=np.int64), norms[kept], self.point.intercept)
+        return squared
 
     def _slopes(self, gradient: np.ndarray) -> np.ndarray:
         """V g, of shape (K,)."""
@@ -398,16 +471,12 @@ class SubspaceCoordinator(Saved):
 
     def proved_gap(self, squared: Sequence[float], primal: PrimalValue) -> float:
         """Gap that the parties' residuals prove at the start of a round, summed scaling."""
-        gap = self._gap(squared)
+        gap = sum(squared) / (2.0 * self.problem.regularization)
         if self.few_rows is None or primal.dual_feasible:
             return gap
         regulariser = self.regulariser()
-        bound = dual_bound(self.problem, primal.gradient, self.point.total, regulariser, gap, self.engine)
+        bound = dual_bound(self.solved, primal.gradient, self.point.total, regulariser, gap, self.engine)
         return min(gap, max(primal.loss + regulariser - bound, 0.0))
-
-    def _gap(self, squared: Sequence[float]) -> float:
-        """What the parties' residuals add up to, summed scaling."""
-        return sum(squared) / (2.0 * self.problem.regularization)
 
     def _descend(self, gap: float, objective: float, tilt: np.ndarray | None = None) -> Talk[None]:
         """Minimise over the span after the parties' answers, which certified a gap."""
@@ -415,13 +484,20 @@ class SubspaceCoordinator(Saved):
         tolerance = span_tolerance(gap, objective, self.complete, self.wanted, pairs)
         if self.most_first:  # more would be lost in what rounding of messages may hide
             tolerance = max(tolerance, _SPAN_KEEPS * abs(self.correction.objective))
-        self.aim_tolerance = max(tolerance, self.in_vain)
-        self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
+        tolerance = max(tolerance, self.in_vain)
+        if self.few_rows is not None:
+            self.few_rows.tolerance = tolerance
+        self.point = yield from self._best_of_span(tolerance, tilt)
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
         """:meth:`minimise`; here no party has to be asked for it."""
         yield from ()
         return self.minimise(tolerance, tilt)
+
+    def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
+        """The best point of the span, to a tolerance in the summed scaling."""
+        given = self.solved, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
+        return minimise_over_span(*given)
 
     def _exchange(self, name: str, arguments: Sequence[dict[str, Any]]) -> Exchange:
         """Ask all parties: in parallel, or one after another if that keeps more threads busy."""
@@ -429,42 +505,33 @@ class SubspaceCoordinator(Saved):
         pace = Pace.TOGETHER if self._parties_are_large else Pace.SHORT
         if self._parties_are_large and n < 4 * threads and n % threads:
             pace = Pace.IN_TURN  # their passes over rows are cut up instead
-        calls = [Call(m, name, arguments[m]) for m in range(n)]
-        return Exchange(calls, pace)
+        return Exchange([Call(m, name, own) for m, own in enumerate(arguments)], pace)
 
-    def at(self, gradient: np.ndarray, name: str) -> Exchange:
+    def at(self, gradient: np.ndarray, name: str, **more: Any) -> Exchange:
         """Ask all parties what they have to say of a loss gradient at the current weights.
 
         Shapes: gradient (N,).
         Scaling: gradient summed scaling.
         """
-        return self._exchange(
-            name, [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
-        )
+        question = {"gradient": gradient, **more}
+        return self._exchange(name, [{**question, "coefficients": own} for own in self.each_coefficients()])
 
-    def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
-        """The best point of the span, to a tolerance in the summed scaling."""
-        given = self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
-        return minimise_over_span(*given)
+    def _curvature(self) -> np.ndarray:
+        """Of the loss at the current point, of shape (N,)."""
+        problem, h = self.solved, self.engine.vector(self.problem.n_samples)
+        problem.loss.curvature_parts(problem, self.point.total, self.point.intercept, h, self.engine)
+        return h
 
     def _metric_is_stale(self) -> bool:
         """Renew the metric if the curvature has drifted from it; True if it was renewed."""
-        problem, point = self.problem, self.point
-        h = self.engine.vector(problem.n_samples)
-        problem.loss.curvature_parts(problem, point.total, point.intercept, h, self.engine)
+        h = self._curvature()
         share, mean = drift_share(h, self.metric, self.usual, self.engine)
         if share <= 1.0:
             return False
         if not mean > 0.0:  # every sample on a flat piece of its loss
-            mean = penalty_unit(problem, self.engine)
+            mean = penalty_unit(self.solved, self.engine)
         self.metric, self.usual = raised(h, mean, self.engine), mean
-        self.n_factorisations += 1
         return True
-
-    @property
-    def complete(self) -> bool:
-        """Whether the directions span all weights."""
-        return len(self.owner) >= self.n_columns
 
     def _second_question(self, primal: PrimalValue) -> np.ndarray | None:
         """With few rows and two answers wanted, the second vector to send; None for none.
@@ -484,16 +551,15 @@ class SubspaceCoordinator(Saved):
             left = self._slopes(gradient) + self.problem.regularization * self.point.coefficients
             squares = np.bincount(self.owner, left * left, minlength=self.problem.n_parties)
             return [{"squared_residual": float(square)} for square in squares]
-        question = {"gradient": gradient, "newton": newton, **({} if also is None else {"also": also})}
-        asked = [{**question, "coefficients": own} for own in self.each_coefficients()]
-        answers = yield self._at_once(self._exchange("respond", asked))
+        more = {} if also is None else {"also": also}
+        answers = yield self._at_once(self.at(gradient, "respond", newton=newton, **more))
         for m, answer in enumerate(answers):
             self._take_first(m, answer)
             self._append(m, [answer[key] for key in ("message", "other") if key in answer])
         return answers
 
-    def _append(self, m: int, messages: Sequence[np.ndarray], scales: Sequence[float] | None = None) -> None:
-        known = len(self.owner)
+    def _append(self, m: int, messages: Any, scales: Sequence[float] | None = None) -> None:
+        known, c = len(self.owner), self.point.coefficients
         self.store.make_room(known, known + len(messages), self.most_messages)
         for k, message in enumerate(messages):
             row = self.store.rows[known + k]
@@ -501,7 +567,7 @@ class SubspaceCoordinator(Saved):
             if scales is not None:
                 row *= scales[k]
         self.owner = np.append(self.owner, np.full(len(messages), m))
-        self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(messages)))
+        self.point.coefficients = np.append(c, np.zeros((*c.shape[:-1], len(messages))), axis=-1)
 
     @property
     def most_messages(self) -> int:
@@ -539,236 +605,75 @@ class SubspaceCoordinator(Saved):
             c[mine] -= 2.0 * float(c[mine] @ unit) * unit
             dropped.append(int(mine[row]))
         self.hessian.drop(dropped)
-        stay = np.delete(np.arange(len(c)), dropped)
-        self.store.keep(stay.tolist())
-        self.point.coefficients, self.point.products, self.owner = c[stay], None, self.owner[stay]
+        self._drop(dropped)
         return dropped
 
+    def _drop(self, places: Sequence[int]) -> None:
+        """Close the gaps that directions leave in these places."""
+        stay, point = np.delete(np.arange(len(self.owner)), places), self.point
+        self.store.keep(stay.tolist())
+        point.coefficients, point.products = point.coefficients[..., stay], None
+        self.owner = self.owner[stay]
 
-class SubspaceMethod(Method):
-    """Subspace Newton sharing as a method."""
-
-    name = "subspace"
-    convergent = True
-    family = "subspace"
-    row_keys: tuple[str, ...] = (
-        "witness",
-        "messages",
-        "total",
-        "metric",
-        "span_reference",
-        "rounded_squares",
-        "asked",
-        "asked_images",
-        "dual",
-        "dual_total",
-    )
-
-    def __init__(
-        self,
-        problem: Problem,
-        engine: Engine,
-        directions: int | None = None,
-        both: bool = False,
-    ) -> None:
-        self.problem, self.engine = problem, engine
-        self.coordinator: Any = SubspaceCoordinator(problem, engine, directions, both)
-
-    @property
-    def descends(self) -> bool:
-        return self.problem.loss.smooth
-
-    def take_many_rounds(self) -> None:
-        self.coordinator.most_first = 0
-
-    def make_parties(self) -> Sequence[DirectionParty]:
-        problem = self.problem
-        parties = [
-            self._party(name, block, regularizer)
-            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
-        ]
-        for party in parties:
-            if party.kind == "kernel" and self.coordinator.few_rows is not None:
-                party.reason = "more columns than rows: gradient directions, at a model with all columns"
-        return parties
-
-    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
-        return DirectionParty(name, block, self.problem.regularization, self.engine)
-
-    def reopen(self) -> float:
-        problem, guess = self.problem, 0.0
-        if problem.fit_intercept:  # one sum instead of some steps, each of a few passes
-            mean = self.engine.dot(problem.y, problem.weight) / problem.total_weight
-            guess = problem.loss.intercept_of_mean(mean)
-            if guess and problem.loss.smooth and not self.coordinator.measure(guess):
-                guess = 0.0  # an offset: a formula knows better, or Newton's method
-        return self.coordinator.start(guess).loss
-
-    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        # The weights become every party's first direction, their norm its coefficient.
-        coordinator = self.coordinator
-        norms = np.array([float(np.linalg.norm(x)) for x in weights])
-        owner = np.flatnonzero(norms > 0.0)
-        messages = np.empty((len(owner), self.problem.n_samples))
-        for k, m in enumerate(owner.tolist()):
-            party = self.parties[m]
-            party.directions = (weights[m] / norms[m])[np.newaxis]
-            messages[k] = party.block.product(party.directions[0], self.engine)
-        coefficients = norms[owner]
-        coordinator.adopt(messages, owner)
-        coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
-        self._at_start(coordinator.point)
-        coordinator.start(coordinator.point.intercept)
-
-    def _at_start(self, point: SpanPoint) -> None:
-        """Hook for subclasses: called with the point that :meth:`begin_at` found."""
-
-    def round(self) -> Talk[Measured]:
-        coordinator, scale = self.coordinator, self.problem.regularization
-        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
-        total, regulariser = coordinator.point.total, coordinator.regulariser()
-        squared = yield from self.exchange()
-        after = (coordinator.primal or start).loss + coordinator.regulariser()
-        stationarity = sum(squared)
-        bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
-        corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
-        others = coordinator.rounded is not None or coordinator.few_rows is not None
-        if others or self.witness is not None or not start.dual_feasible:
-            # The loss's gradient at the weights may prove less than this one.
-            self.raise_bound(corrected[1], start.gradient)
-        lyapunov = stationarity / (1.0 + scale) ** 2
-        return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
-
-    def exchange(self) -> Talk[list[float]]:
-        """A round's exchange and what follows from it; as of :meth:`SubspaceCoordinator.round`."""
-        return (yield from self.coordinator.round())
-
-    def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
-        """Lower bound that the parties' answers at the start of a round prove, summed scaling."""
-        if start.dual_feasible:
-            return start.loss + regulariser - gaps
-        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+    # --- for the solver ---------------------------------------------------------------------------------
 
     @property
     def intercept(self) -> Any:
-        return self.coordinator.point.intercept
+        return self.point.intercept
 
     def final_arguments(self, m: int) -> dict[str, Any]:
-        return {"coefficients": self.coordinator.coefficients(m)}
+        return {"coefficients": self.coefficients(m)}
 
     @property
     def total(self) -> np.ndarray:
-        return self.coordinator.point.total
+        return self.point.total
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
-        c, owner = self.coordinator.point.coefficients, self.coordinator.owner
-        return np.sqrt(np.bincount(owner, c * c, minlength=self.problem.n_parties)).tolist()
-
-    def export(self) -> dict[str, Any]:
-        coordinator = self.coordinator
-        saved: dict[str, Any] = {
-            **self._exported_span(),
-            **coordinator.export(),
-            "repaired": coordinator.repaired,
-        }
-        if coordinator.few_rows is not None:
-            saved.update(coordinator.few_rows.export())
-            saved["aim_tolerance"] = coordinator.aim_tolerance
-        if coordinator.rounded is not None:
-            saved.update(coordinator.rounded.export())
-            saved["restate"] = coordinator.rounding_is_left
-        # Added up on another way than a restored run would.
-        if coordinator.point.sums is not None:
-            saved["gradient_sums"] = np.array(coordinator.point.sums)
-        if coordinator.point.products is not None:
-            saved["gradient_products"] = coordinator.point.products
-        saved.update(self.kept_witness())
-        if coordinator.hessian.reference is not None:
-            saved["span_hessian"] = coordinator.hessian.matrix
-            saved["span_reference"] = coordinator.hessian.reference
-        return saved
-
-    def _exported_span(self) -> dict[str, Any]:
-        """Messages, the point of their span, its last moves, and the metric."""
-        coordinator = self.coordinator
-        saved: dict[str, Any] = {
-            "messages": coordinator.messages,
-            "owner": coordinator.owner,
-            "coefficients": coordinator.point.coefficients,
-            "total": coordinator.point.total,
-            "intercept": coordinator.point.intercept,
-            "loss": coordinator.point.loss,
-            "spanned": coordinator.n_columns,
-            "moves": coordinator.moves.rows,
-        }
-        if coordinator.metric is not None:
-            saved.update(metric=coordinator.metric, usual=coordinator.usual)
-        return saved
-
-    def _restore_span(self, saved: dict[str, Any]) -> None:
-        """Inverse of :meth:`_exported_span`, but for the intercept; ValueError where shapes do not fit."""
-        coordinator, problem = self.coordinator, self.problem
-        n, owner = problem.n_samples, np.array(saved["owner"], dtype=np.int64)
-        # Without a copy if possible: all messages twice may not fit.
-        messages = saved["messages"]
-        if messages is not coordinator.store.rows:
-            messages = np.require(messages, np.float64, ["C", "O", "W"])
-        k, room = len(owner), coordinator.most_messages
-        c, total = np.array(saved["coefficients"]), np.array(saved["total"])
-        moves = np.array(saved["moves"])
-        ends = c.shape[-1], moves.shape[-1] if len(moves) else k
-        fits = messages.shape in ((k, n), (k + room, n)) and total.shape == (problem.message_size,)
-        if not fits or ends != (k, k):
-            raise ValueError("messages")
-        coordinator.adopt(messages, owner)
-        coordinator.point = SpanPoint(c, coordinator.point.intercept, total, float(saved["loss"]))
-        coordinator.n_columns = int(saved["spanned"])
-        coordinator.moves.rows = moves
-        if "metric" in saved:
-            coordinator.metric, coordinator.usual = np.array(saved["metric"]), float(saved["usual"])
+        c = self.point.coefficients
+        return np.sqrt(np.bincount(self.owner, c * c, minlength=self.problem.n_parties)).tolist()
 
     def spill(self, directory: Path) -> None:
-        self.coordinator.store.directory = directory
+        self.store.directory = directory
 
     def close(self) -> None:
-        self.coordinator.store.close()
+        self.store.close()
 
     def place(self, count: int) -> np.ndarray:
-        return self.coordinator.store.place(count, self.coordinator.most_messages)
+        return self.store.place(count, self.most_messages)
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        coordinator = self.coordinator
-        self._restore_span(saved)
-        coordinator.point.intercept = float(saved["intercept"])
-        # A run continues as it began, whatever would be chosen today.
-        coordinator.rounded = RoundedMessages.restored(saved, coordinator.messages)
-        coordinator.rounding_is_left = bool(saved.get("restate"))
-        if "span_reference" in saved:
-            coordinator.hessian.matrix = np.array(saved["span_hessian"])
-            coordinator.hessian.reference = np.array(saved["span_reference"])
-        coordinator.restore(saved)
-        coordinator.restart()
-        if "gradient_sums" in saved:
-            total, size = saved["gradient_sums"].tolist()
-            coordinator.point.sums = total, size
-        coordinator.point.products = saved.get("gradient_products")
-        if "asked" not in saved or coordinator.rounded is not None:
-            coordinator.few_rows = None  # a run that gave up on them, or began without
-        if coordinator.few_rows is not None:
-            coordinator.few_rows.restore(saved)
-            coordinator.aim_tolerance = float(saved["aim_tolerance"])
-            coordinator.aim_again()
-        self.take_witness(saved)
-        if saved["repaired"]:
-            coordinator.repair()
+    def export(self) -> dict[str, Any]:
+        return {"messages": self.messages, **super().export()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        # A run continues as it began, whatever would be chosen today; or gave up on few rows.
+        self.rounded = RoundedMessages(self.problem.n_samples) if "rounded_squares" in saved else None
+        if "asked" not in saved or self.rounded is not None:
+            self.few_rows = None
+        self.point = replace(self.point, sums=None, products=None)
+        super().restore(saved)
+        if self.point.sums is not None:
+            self.point.sums = self.point.sums[0], self.point.sums[1]
+        k, moves = len(self.owner), self.moves.rows
+        self.store.take(saved["messages"], k, self.most_messages)
+        if self.point.coefficients.shape[-1] != k or (len(moves) and moves.shape[-1] != k):
+            raise ValueError("messages")
+        if self.few_rows is not None and self.few_rows.asked.shape[1:] != self.few_rows.dual.shape:
+            raise ValueError("asked")
+        self._go_on()
+        self.restart()
+        self.aim_again()
+        if self.repaired:
+            self.repair()
+
+    def _go_on(self) -> None:
+        """Hook for subclasses: called with what was saved, before the current point is evaluated."""
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
-        owner, metric = self.coordinator.owner, self.coordinator.metric
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
             directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+            if directions.shape != (self.coefficients(m).shape[-1], party.block.shape[1]):
                 raise ValueError("directions")
             party.directions = directions
-        if metric is not None:
+        if (metric := self.metric) is not None:
             self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -26,18 +26,20 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Pace, Talk, ask_all
 from fastadmm.coordinator.metric_limits import directions_of_sums, first_of_sums
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
-from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
-from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
+from fastadmm.coordinator.subspace.smoothed import SAVED, SmoothedSubspaceMethod
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint
-from fastadmm.parties.direction import public_rows
+from fastadmm.parties.direction import DirectionParty, public_rows
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import Regularizer
 from fastadmm.secrecy.masks import grid_step
 
 #: Length to which a new direction is scaled, by the last one of its kind; parties shorten it if above 1.
@@ -54,11 +56,14 @@ _MOST_SPREAD, _MOST_GROWTH = 1e-7, 1e3
 _ROUNDING = 2.0**-50
 
 
-class SummedCoordinator(SubspaceCoordinator):
-    """Summed messages, and the minimiser over their span.
+class SummedSubspaceMethod(SubspaceMethod):
+    """Subspace Newton sharing, sums only: summed messages, and the minimiser over their span.
 
     Shapes: spread (K,); gram (K, K); skew, lengths (2,).
     """
+
+    family = "subspace_sums"
+    SAVED = (*SubspaceMethod.SAVED, "exchange: sums.number", "reach", "spread", "gram", "lengths", "newest")
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
@@ -75,13 +80,40 @@ class SummedCoordinator(SubspaceCoordinator):
         self.newest = 0
         self._products, self._fresh = np.empty((2, 2)), np.empty((2, 0))
 
+    def make_parties(self) -> Sequence[Any]:
+        parties = super().make_parties()
+        self.sums.hand_out(parties)
+        return parties
+
+    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
+        return MaskedDirectionParty(name, block, self.problem.regularization, self.engine)
+
+    def prepare(self) -> Talk[float]:
+        yield from self.sums.introduce()
+        self.reach = yield from self.sums.reach()
+        return self.reopen()
+
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        # The weights of all parties become the first direction, their norm its coefficient.
+        norm = math.sqrt(sum(float(x @ x) for x in weights))
+        images = [party.block.product(x, self.engine) for party, x in zip(self.parties, weights, strict=True)]
+        if norm > 0.0:
+            for party, x in zip(self.parties, weights):
+                party.directions = (x / norm)[np.newaxis]
+            self.store.adopt((sum(images) / norm)[np.newaxis])
+            self.owner = np.zeros(1, dtype=np.int64)
+            self.spread, self.gram = np.zeros(1), np.eye(1)
+            self.point = SpanPoint(np.array([norm]), intercept, norm * self.messages[0])
+        self._at_start(self.point)
+        self.start(self.point.intercept)
+
     def coefficients(self, m: int) -> np.ndarray:
         return self.point.coefficients
 
     def each_coefficients(self) -> list[np.ndarray]:
         return [self.point.coefficients] * self.problem.n_parties
 
-    def round(self) -> Talk[list[float]]:
+    def exchange(self) -> Talk[list[float]]:
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
         if self._metric_is_stale():
@@ -89,10 +121,10 @@ class SummedCoordinator(SubspaceCoordinator):
         squared = yield from self._extend(primal.gradient)
         bound = self._downwards(primal.gradient)
         yield from self._orthonormalise()
-        yield from self._descend(self._gap([squared]), before)
+        yield from self._descend(self.proved_gap([squared], primal), before)
         yield from self._merge_oldest()
         self.start(self.point.intercept)
-        self.correction = Correction(bound, self.upwards(self.problem, self.point))
+        self.correction = Correction(bound, self.upwards(self.solved, self.point))
         return [squared]
 
     def _extend(self, gradient: np.ndarray) -> Talk[float]:
@@ -219,108 +251,44 @@ class SummedCoordinator(SubspaceCoordinator):
             self._forget([np.arange(len(unit))], [(unit, row)])
             self.newest = min(self.newest, len(self.owner))
 
-
-class SummedSubspaceMethod(SubspaceMethod):
-    """Subspace Newton sharing, sums only."""
-
-    family = "subspace_sums"
-
-    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
-        super().__init__(problem, engine, directions)
-        self.coordinator: SummedCoordinator = SummedCoordinator(problem, engine, directions)
-
-    def make_parties(self) -> Sequence[MaskedDirectionParty]:
-        problem = self.problem
-        parties = [
-            MaskedDirectionParty(name, block, problem.regularization, self.engine)
-            for name, block in zip(problem.names, problem.blocks)
-        ]
-        self.coordinator.sums.hand_out(parties)
-        return parties
-
-    def prepare(self) -> Talk[float]:
-        yield from self.coordinator.sums.introduce()
-        self.coordinator.reach = yield from self.coordinator.sums.reach()
-        return self.reopen()
-
-    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        # The weights of all parties become the first direction, their norm its coefficient.
-        coordinator = self.coordinator
-        norm = math.sqrt(sum(float(x @ x) for x in weights))
-        images = [party.block.product(x, self.engine) for party, x in zip(self.parties, weights, strict=True)]
-        if norm > 0.0:
-            for party, x in zip(self.parties, weights):
-                party.directions = (x / norm)[np.newaxis]
-            coordinator.adopt((sum(images) / norm)[np.newaxis], np.zeros(1, dtype=np.int64))
-            coordinator.spread, coordinator.gram = np.zeros(1), np.eye(1)
-            total = norm * coordinator.messages[0]
-            coordinator.point = SpanPoint(np.array([norm]), intercept, total)
-        self._at_start(coordinator.point)
-        coordinator.start(coordinator.point.intercept)
+    # --- for the solver ---------------------------------------------------------------------------------
 
     def weight_norms(self) -> list[float]:
         # Not known: the coordinator knows that of all weights together.
         return [math.inf] * self.problem.n_parties
 
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
-        c = self.coordinator.point.coefficients
-        return (yield from self.coordinator.sums.scores(rows, self.longest, coefficients=c))
+        c = self.point.coefficients
+        return (yield from self.sums.scores(rows, self.longest, coefficients=c))
 
     @property
     def longest(self) -> float:  # type: ignore[override]
-        return self.coordinator.reach * max(1.0, float(np.linalg.norm(self.coordinator.point.coefficients)))
+        return self.reach * max(1.0, float(np.linalg.norm(self.point.coefficients)))
 
     @property
     def hidden(self) -> float:  # type: ignore[override]
-        coordinator = self.coordinator
-        gradient = coordinator.primal.gradient if coordinator.primal else np.zeros(self.problem.n_samples)
-        return self._rounding() - coordinator._downwards(gradient)
+        gradient = self.primal.gradient if self.primal else np.zeros(self.problem.n_samples)
+        return self._rounding() - self._downwards(gradient)
 
     def _rounding(self) -> float:
-        point = replace(self.coordinator.point, intercept=self.intercept)
-        return self.coordinator.upwards(self.problem, point)
+        return self.upwards(self.problem, replace(self.point, intercept=self.intercept))
 
-    def export(self) -> dict[str, Any]:
-        coordinator = self.coordinator
-        own = {
-            "exchange": coordinator.sums.number,
-            "reach": coordinator.reach,
-            "spread": coordinator.spread,
-            "gram": coordinator.gram,
-            "lengths": coordinator.lengths,
-            "newest": coordinator.newest,
-        }
-        return {**super().export(), **own}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        coordinator = self.coordinator
-        coordinator.sums.number, coordinator.reach = int(saved["exchange"]), float(saved["reach"])
-        k = len(saved["owner"])
-        coordinator.spread = np.array(saved["spread"], dtype=np.float64)
-        coordinator.gram = np.array(saved["gram"], dtype=np.float64).reshape(k, k)
-        coordinator.lengths = np.array(saved["lengths"], dtype=np.float64)
-        coordinator.newest = int(saved["newest"])
-        if not 0 <= coordinator.newest <= k:
-            raise ValueError("newest")
-        if coordinator.spread.shape != (k,) or coordinator.lengths.shape != (2,):
+    def _go_on(self) -> None:
+        k = len(self.owner)
+        if self.spread.shape != (k,) or self.gram.shape != (k, k) or not 0 <= self.newest <= k:
             raise ValueError("spread")
-        super().restore(saved)
+        super()._go_on()
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         """New keys for the parties of this process: no sum depends on them."""
-        k, metric = len(self.coordinator.owner), self.coordinator.metric
-        for party, state in zip(self.parties, parties, strict=True):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (k, party.block.shape[1]):
-                raise ValueError("directions")
-            party.directions = directions
-        self.coordinator.sums.introduce_again(self.parties)
-        if metric is not None:
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+        super().restore_parties(parties)
+        self.sums.introduce_again(self.parties)
 
 
 class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
     """Rounds by sums alone for a loss with kinks, which is smoothed ever less."""
 
+    SAVED = (*SummedSubspaceMethod.SAVED, *SAVED)
+
     def _bound_rounding(self) -> float:
-        return self.coordinator.correction.bound
+        return self.correction.bound

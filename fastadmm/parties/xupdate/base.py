@@ -19,8 +19,9 @@ class XUpdate(ABC):
     #: Name in logs and reports.
     name: ClassVar[str]
 
-    #: What it solves for; nothing is computed before :meth:`prepare`.
-    block: FeatureBlock
+    def __init__(self, block: FeatureBlock) -> None:
+        #: What it solves for; nothing is computed before :meth:`prepare`.
+        self.block = block
 
     @abstractmethod
     def prepare(self, engine: Engine) -> None:
@@ -41,7 +42,8 @@ class PenalisedUpdate(XUpdate):
     """
 
     def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
-        self.block, self.regularizer, self.constraint = block, regularizer, constraint
+        super().__init__(block)
+        self.regularizer, self.constraint = regularizer, constraint
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         return self.minimise(self.block.transposed_product(w, engine), mu, start, engine)

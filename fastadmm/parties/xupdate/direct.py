@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 
@@ -23,9 +22,6 @@ class GramEigen(XUpdate):
     """
 
     name: ClassVar[str] = "gram"
-
-    def __init__(self, block: FeatureBlock) -> None:
-        self.block = block
 
     def prepare(self, engine: Engine) -> None:
         values, self._vectors = scipy.linalg.eigh(
@@ -46,9 +42,6 @@ class KernelEigen(XUpdate):
     """
 
     name: ClassVar[str] = "kernel"
-
-    def __init__(self, block: FeatureBlock) -> None:
-        self.block = block
 
     def prepare(self, engine: Engine) -> None:
         values, self._vectors = scipy.linalg.eigh(
@@ -78,9 +71,6 @@ class ConjugateGradient(XUpdate):
     """
 
     name: ClassVar[str] = "cg"
-
-    def __init__(self, block: FeatureBlock) -> None:
-        self.block = block
 
     def prepare(self, engine: Engine) -> None:
         self._diagonal = self.block.column_squares(engine)

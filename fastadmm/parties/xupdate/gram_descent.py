@@ -7,13 +7,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
-from fastadmm.problem.constraints import Constraint
-from fastadmm.problem.regularizers import GroupLasso, Regularizer
+from fastadmm.problem.regularizers import GroupLasso
 
 #: Violation of the optimality conditions that is left, relative to the problem's scale.
 _TOLERANCE = 1e-12
@@ -152,14 +150,11 @@ class GroupDescent(GramProximalGradient):
 
     name: ClassVar[str] = "group"
 
-    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
-        super().__init__(block, regularizer, constraint)
-        assert isinstance(regularizer, GroupLasso)
-        self._members, self._factors = regularizer.members, regularizer.factors
-
     def prepare(self, engine: Engine) -> None:
-        self._order = np.concatenate(self._members)
-        self._starts = np.concatenate([[0], np.cumsum([len(g) for g in self._members])]).astype(np.int64)
+        assert isinstance(self.regularizer, GroupLasso)
+        members, self._factors = self.regularizer.members, self.regularizer.factors
+        self._order = np.concatenate(members)
+        self._starts = np.concatenate([[0], np.cumsum([len(g) for g in members])]).astype(np.int64)
         super().prepare(engine)
         self._sorted = np.ascontiguousarray(self._gram[np.ix_(self._order, self._order)])
         self._values = np.empty(len(self._order))

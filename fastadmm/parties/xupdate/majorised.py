@@ -16,12 +16,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
-from fastadmm.problem.constraints import AllSpace, Ball, Constraint
-from fastadmm.problem.regularizers import LogSum, Regularizer
+from fastadmm.problem.constraints import AllSpace, Ball
+from fastadmm.problem.regularizers import LogSum
 
 #: Steps of one round; the answer is never worse than the start, however many are taken.
 _MAX_STEPS = 100
@@ -40,11 +39,6 @@ class MajorisedRidge(PenalisedUpdate):
 
     name: ClassVar[str] = "majorised"
 
-    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
-        super().__init__(block, regularizer, constraint)
-        assert isinstance(regularizer, LogSum)
-        self._penalty = regularizer
-
     def prepare(self, engine: Engine) -> None:
         gram = self.block.gram(engine)
         if isinstance(self.constraint, (AllSpace, Ball)):
@@ -55,9 +49,10 @@ class MajorisedRidge(PenalisedUpdate):
             self._gram = np.ascontiguousarray(gram)
 
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        assert isinstance(self.regularizer, LogSum)
         x = self.constraint.project(start)
         for _ in range(_MAX_STEPS):
-            new = self._ridge(right + mu * (x - self._penalty.gradient(x)), mu, x)
+            new = self._ridge(right + mu * (x - self.regularizer.gradient(x)), mu, x)
             settled = float(np.abs(new - x).max()) <= _LAST_STEP * float(np.abs(new).max())
             x = new
             if settled:
