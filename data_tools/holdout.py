@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from fastadmm.data_tools.cell_text import date_formats, to_number
 from fastadmm.data_tools.column_types import Typing, read_column, recognise
-from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.dates import date_formats, to_number
-from fastadmm.data_tools.tables import Column, Table
+from fastadmm.data_tools.columns import Column, is_number
+from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 
 _WAYS = "0.3, time:COLUMN=0.3, time:COLUMN=2024-01-31 or group:COLUMN=0.3"
