@@ -13,15 +13,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
+from fastadmm.data_tools.opening import OnRead
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
 from scipy import sparse
 
 if TYPE_CHECKING:
     from fastadmm.store import Transform
-
-#: Called with the number of bytes of the source consumed since the last call (compressed bytes, as on disk).
-OnRead = Callable[[int], None]
 
 #: Some rows: float64, finite; CSR with sorted, distinct column indices.
 Rows: TypeAlias = "np.ndarray | sparse.csr_array"

@@ -24,8 +24,16 @@ from fastadmm.data_tools.cell_text import (
     value_of,
     written,
 )
-from fastadmm.data_tools.columns import EXACT, NOT_FINITE, TOO_LARGE, TRUTH, Column, is_merging, is_number
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.columns import (
+    EXACT,
+    NOT_FINITE,
+    TOO_LARGE,
+    TRUTH,
+    Column,
+    is_merging,
+    is_number,
+    nearest,
+)
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
@@ -260,6 +268,14 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
             raise table.refused(name, f"{cell[:40]!a} {fault}", column.first_row(cell))
         values.append(value)
     return column.mapped(values)
+
+
+def as_numbers(table: Table, name: str, column: Column, typing: Typing) -> tuple[Column, CellReading | None]:
+    """A column's cells as numbers, where they are, and how they are read."""
+    reading = recognise(table, name, column, typing)
+    if reading is not None:
+        column = read_column(table, name, column, reading, "as other cells are")
+    return column, reading
 
 
 def are_truths(words: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tempfile
 import weakref
@@ -53,6 +54,17 @@ def pieces(rows: np.ndarray, width: int = 1) -> Iterator[np.ndarray]:
     step = max(1, PIECE // max(1, width))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """End of a message about an unknown name: ``"; did you mean 'age'?"``, or the list of known names."""
+    alike = name.strip().casefold()
+    if same := [other for other in known if other.strip().casefold() == alike]:
+        return f"; did you mean {same[0]!r}?"
+    if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
+        return f"; did you mean {match[0]!r}?"
+    shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
+    return f"; there are: {shown}"
 
 
 def is_number(cell: str) -> bool:
@@ -147,11 +159,10 @@ def words_of(cells: Iterable[str]) -> Words:
 
 
 class Scratch:
-    """Where arrays grow: in memory up to :data:`IN_MEMORY` or other bytes, then in files without a name."""
+    """Where arrays grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name."""
 
-    def __init__(self, folder: str | Path | None = None, most: int | None = None) -> None:
-        self.folder = folder
-        self._left = IN_MEMORY if most is None else most
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder, self._left = folder, IN_MEMORY
 
     def keeps(self, size: int) -> bool:
         """Whether that many bytes more are kept in memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from fastadmm.data_tools.blocks import (
     widened,
 )
 from fastadmm.data_tools.convert_tables import plan_one_table
-from fastadmm.data_tools.destination import Piece, Plan, check_out, write_plan
+from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
@@ -44,59 +44,36 @@ if TYPE_CHECKING:
     from fastadmm.store import Partition
 
 
-def convert(
-    source: str | Path,
-    out: str | Path,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Partition:
-    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
-    check_out(out, force)
-    scratch = Path(out).absolute().parent
-    plan = plan_source(source, TableOptions(**options), scratch=scratch, progress=progress)
-    return write_plan(plan, out, force=force, progress=progress)
+def convert(source: str | Path, out: str | Path, **options: Any) -> Partition:
+    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads.
+
+    `options` are those of :class:`TableOptions`, and `force` and `progress`.
+    """
+    return write_planned(plan_source, out, source=source, **options)
 
 
-def plan_source(
-    source: str | Path,
-    options: TableOptions,
-    *,
-    scratch: Path | None = None,
-    progress: Progress | None = None,
-) -> Plan:
+def plan_source(options: TableOptions, scratch: Path | None = None, progress: Progress | None = None) -> Plan:
     """Read a source of any format without writing anything."""
+    from fastadmm.store import open_partition
+
+    assert options.source is not None
     compression_options(options.compression)
     _check_split(options)
-    files, kind = source_files(source, options.format)
+    files, kind = source_files(options.source, options.format)
     of_tables = kind in ("csv", "parquet")
     check_format_options("csv" if of_tables else kind, options, f"{files[0].shown}: ")
     if of_tables:
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
         plain = kind == "csv" and len(files) == 1 and not options.by_column
-        return plan_one_table(source, options, scratch=scratch, plain=plain, progress=progress)
+        return plan_one_table(options, scratch, progress, plain)
     if options.by_column:
         raise ConfigError(
             f"{files[0].shown}: {options.by_column[0]} is for CSV tables, not for {kind} (see --format)"
         )
-    return _plan_matrix(files, kind, shown(source), options, scratch, progress)
-
-
-def _plan_matrix(
-    files: Sequence[SourceFile],
-    kind: str,
-    path: str,
-    options: TableOptions,
-    scratch: Path | None,
-    progress: Progress | None,
-) -> Plan:
-    """Look at all rows of a matrix, and decide who gets which columns."""
-    from fastadmm.store import open_partition
-
+    # All rows of a matrix are looked at to decide who gets which columns.
     like = open_partition(options.like) if options.like is not None else None
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
-    reader = open_matrix(kind, files, path, options, declared, scratch)
+    reader = open_matrix(kind, files, shown(options.source), options, declared, scratch)
     split = partial(_split, reader.path, options, like)
     if reader.n_features is not None:  # faults of the split are found before the data are read
         split(reader.n_features)

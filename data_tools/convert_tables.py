@@ -14,7 +14,7 @@ from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import ColumnStatistics, Progress, Steps, fit_transform_of, stored
 from fastadmm.data_tools.column_types import Typing, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import Piece, Plan, check_out, write_plan
+from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.encoding import (
     EncodingReport,
     describe,
@@ -25,7 +25,7 @@ from fastadmm.data_tools.encoding import (
     refuse_grouped,
     words_for,
 )
-from fastadmm.data_tools.label_columns import Labels, labels_of, with_columns
+from fastadmm.data_tools.label_columns import Labels, labels_of
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableOptions,
@@ -111,50 +111,30 @@ def parts_of(parties: Sequence[Any]) -> list[Part]:
 
 
 def convert_tables(
-    guest: str | Path | None,
-    hosts: Sequence[str | Path],
-    out: str | Path,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-    **options: Any,
+    guest: str | Path | None, hosts: Sequence[str | Path], out: str | Path, **options: Any
 ) -> Partition:
-    """Convert one table per party into a partition."""
-    check_out(out, force)
-    scratch = Path(out).absolute().parent
-    plan = plan_tables(guest, hosts, TableOptions(**options), scratch=scratch, progress=progress)
-    return write_plan(plan, out, force=force, progress=progress)
+    """Convert one table per party into a partition; `options` are also `force` and `progress`."""
+    return write_planned(plan_tables, out, guest=guest, hosts=hosts, **options)
 
 
-def plan_tables(
-    guest: str | Path | None,
-    hosts: Sequence[str | Path],
-    options: TableOptions,
-    *,
-    scratch: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Plan:
+def plan_tables(options: TableOptions, scratch: Path | None = None, progress: Progress | None = None) -> Plan:
     """Read, align and encode tables without writing anything."""
-    _check_options(guest, hosts, options)
-    planner = Planner(guest, hosts, options, scratch, progress)
+    _check_options(options)
+    planner = Planner(options, scratch, progress)
     planner.check_roles()
     return planner.plan(*join(planner.tables, planner.ids, options))
 
 
 def plan_one_table(
-    source: str | Path,
-    options: TableOptions,
-    *,
-    scratch: str | Path | None = None,
-    plain: bool = False,
-    progress: Progress | None = None,
+    options: TableOptions, scratch: Path | None, progress: Progress | None, plain: bool
 ) -> Plan:
     """Read and encode one table that is split between parties, without writing anything.
 
     Where nothing but plain numbers is found in a `plain` table, neither encoders nor row numbers are stored.
     """
-    _check_options(source, [], options)
-    planner = Planner(source, [], options, scratch, progress, split=True, plain=plain)
+    options = replace(options, guest=options.source)
+    _check_options(options)
+    planner = Planner(options, scratch, progress, split=True, plain=plain)
     planner.find_label()
     planner.check_roles()
     every = np.arange(planner.tables[0].n_rows)
@@ -166,30 +146,29 @@ class Planner:
 
     def __init__(
         self,
-        guest: str | Path | None,
-        hosts: Sequence[str | Path],
         options: TableOptions,
-        scratch: str | Path | None = None,
+        scratch: Path | None = None,
         progress: Progress | None = None,
         *,
         like: Like | None = None,
         split: bool = False,
         plain: bool = False,
     ) -> None:
-        self.options, self.has_guest = options, guest is not None
+        self.options, self.has_guest = options, options.guest is not None
         self.split = split  # whether one table is split between the parties
         self.plain = plain  # whether its features are all plain numbers, as far as is known
-        self.like = like if options.like is None else Like.open(options.like)
-        if self.like is not None and like is None:
+        self.like = like
+        if options.like is not None:
+            self.like = Like.open(options.like)
             self.plain = not self.like.has_encoders
-        path = options.public_columns
+        path, hosts = options.public_columns, options.hosts
         self.described = None if path is None else read_description(path, options.drop)
         self.report: list[str] = []
         self.typing = options.typing
         #: What parties are called without names.
         self.roles = ["guest"] * self.has_guest
         self.roles += ["host"] if len(hosts) == 1 else [f"host-{k + 1}" for k in range(len(hosts))]
-        self.paths = [*([guest] if guest is not None else []), *hosts]
+        self.paths = [*([] if options.guest is None else [options.guest]), *hosts]
         self.ids = self._id_columns()  # of each table
         self.tables = self._read(scratch, progress)
 
@@ -217,7 +196,7 @@ class Planner:
                 raise ConfigError(f"--types: {id!r} is no feature column")
         return ids
 
-    def _read(self, scratch: str | Path | None, progress: Progress | None) -> list[Table]:
+    def _read(self, scratch: Path | None, progress: Progress | None) -> list[Table]:
         options, on_read = self.options, None
         if progress is not None:
             parts = (part for path in self.paths for part in part_files(path))
@@ -452,11 +431,10 @@ class Planner:
     def _labels(self, name: str, rows: np.ndarray) -> Labels:
         options, table = self.options, self.tables[0]
         like = self.like or Like([], options.task or "auto")
-        labels = labels_of(
-            table, name, rows, like.task, like.classes,
-            positive=options.positive, typing=self.typing, reading=like.label_reading, report=self.report,
+        return labels_of(
+            table, name, rows, like.task, like.classes, positive=options.positive, typing=self.typing,
+            reading=like.label_reading, report=self.report, **options.beside,
         )  # fmt: skip
-        return with_columns(labels, table, rows, **options.beside, typing=self.typing)
 
     def _refuse_grouped(self, parties: Sequence[Part], labels: Labels | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
@@ -482,11 +460,11 @@ def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[lis
             step(len(part) * width)
 
 
-def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> None:
+def _check_options(options: TableOptions) -> None:
     compression_options(options.compression)
-    if guest is None and not hosts:
+    if options.guest is None and not options.hosts:
         raise ConfigError("--guest and --host: give the table of at least one party")
-    if guest is None and options.label is not None:
+    if options.guest is None and options.label is not None:
         raise ConfigError("--label: labels belong to the guest: give its table with --guest")
     if options.public_columns is not None:
         for option in given_options(options, "missing", "categorical", "standardize", "like"):

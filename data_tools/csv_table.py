@@ -18,7 +18,6 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.columns import (
     EXACT,
     MISSING,
@@ -33,7 +32,7 @@ from fastadmm.data_tools.columns import (
     is_number,
     words_of,
 )
-from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
+from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, check_names
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 

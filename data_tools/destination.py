@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.blocks import Progress
+from fastadmm.data_tools.per_table import TableOptions
 from fastadmm.data_tools.threads import on_threads
 from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
@@ -48,6 +49,20 @@ def check_out(out: str | Path, force: bool) -> None:
         if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
         refuse_parent(out)
+
+
+def write_planned(
+    plan: Callable[[TableOptions, Path, Progress | None], Plan],
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Partition:
+    """Plan a partition, and write it."""
+    check_out(out, force)
+    made = plan(TableOptions(**options), Path(out).absolute().parent, progress)
+    return write_plan(made, out, force=force, progress=progress)
 
 
 def write_plan(

@@ -16,9 +16,8 @@ from shlex import quote
 from typing import Any, cast
 
 import numpy as np
-from fastadmm.data_tools.column_types import Typing, read_column, recognise
-from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, truth_levels
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.column_types import Typing, as_numbers, read_column
+from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, nearest, truth_levels
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
@@ -121,7 +120,7 @@ def _fit_column(
     if count == len(rows):
         problem = f"no value in any row that is used: leave it out with --drop {quote(name)}"
         raise table.refused(name, problem)
-    reading = recognise(table, name, column, typing)
+    numbers, reading = as_numbers(table, name, column, typing)
     if count and missing == "refuse":
         problem = (
             f"missing value ({count} of {len(rows)} rows): choose --missing mean, median, most-frequent or "
@@ -130,9 +129,7 @@ def _fit_column(
         raise table.refused(name, problem, at)
     indicator = missing == "indicator" and count > 0
     if reading is not None:
-        numbers = read_column(table, name, column, reading, "as other cells are")
-        fill = _fill(numbers, rows, missing)
-        return ColumnEncoding(name, None, fill, -1, indicator, reading=str(reading))
+        return ColumnEncoding(name, None, _fill(numbers, rows, missing), -1, indicator, reading=str(reading))
     text = column.as_text()
     found = sorted((word, n) for word, n in zip(text.words, text.counts(rows).tolist()) if word and n)
     levels, counts = [word for word, _ in found], [n for _, n in found]

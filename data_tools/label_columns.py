@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
-from fastadmm.data_tools.column_types import AS_FOUND, Typing, are_truths, read_column, recognise
+from fastadmm.data_tools.column_types import AS_FOUND, Typing, are_truths, as_numbers, read_column, recognise
 from fastadmm.data_tools.columns import Column, is_number, pieces, words_of
 from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, InputError
@@ -214,15 +214,16 @@ def labels_of(
     typing: Typing = AS_FOUND,
     reading: CellReading | None = None,
     report: list[str] | None = None,
+    weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
 ) -> Labels:
-    """Labels of some rows of a table."""
+    """Labels of some rows of a table, with weights and offsets from other columns."""
     column = table.columns[name]
     absent, at = column.first_missing(rows)
     if absent:
-        raise InputError(
-            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({absent} of "
-            f"{len(rows)} rows): remove these rows"
-        )
+        problem = f"missing label ({absent} of {len(rows)} rows): remove these rows"
+        raise table.refused(name, problem, at, "label")
     found: CellReading | None = None
     why = "as other labels are"
     if column.kind != "number" and (classes is None or set(column.words) - {*classes, ""}):
@@ -241,35 +242,15 @@ def labels_of(
         else:
             used, codes = np.unique(column.values[part], return_inverse=True)
             collector.append_words(codes, [column.words[k] for k in used.tolist()])
-    return replace(collector.finish(task, classes, positive), reading=str(found or ""))
-
-
-def with_columns(
-    labels: Labels,
-    table: Table,
-    rows: np.ndarray,
-    *,
-    weight: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    typing: Typing = AS_FOUND,
-) -> Labels:
-    """The labels with weights and offsets from other columns of their table."""
+    labels = collector.finish(task, classes, positive)
     if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
         what = "classes" if labels.classes is not None else "negative numbers"
         raise ConfigError(
             f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
         )
-    weights = weight_of(table, rows, weight, typing)
-    offsets = offset_of(table, rows, offset, exposure, typing)
-    return replace(labels, weight=weights, offset=offsets, exposure=exposure is not None)
-
-
-def weight_of(
-    table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
-) -> np.ndarray | None:
-    """Sample weights of some rows. Shapes: rows, the result (k,)."""
-    return None if name is None else _numbers(table, name, rows, "weight", typing)
+    weights = None if weight is None else _numbers(table, weight, rows, "weight", typing)
+    offsets, exposed = offset_of(table, rows, offset, exposure, typing), exposure is not None
+    return replace(labels, reading=str(found or ""), weight=weights, offset=offsets, exposure=exposed)
 
 
 def offset_of(
@@ -295,17 +276,15 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
     """A number for each of some rows; none may be missing. Shapes: rows, the result (k,)."""
     column = table.require(name, f"{what} column")
     if column.kind in ("text", "raw") or _written_numbers(column):
-        found = recognise(table, name, column, typing)
-        if found is not None:
-            column = read_column(table, name, column, found, "as other cells are")
+        column, _ = as_numbers(table, name, column, typing)
     if column.kind != "number":
-        raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
+        raise table.refused(name, "not all cells are numbers", what=what)
     values = column.values[rows]
     fault, wrong = _WRONG[what]
     if (bad := np.flatnonzero(np.isnan(values) | wrong(values))).size:
         value = values[bad[0]]
         problem = "missing value: fill it, or leave the row out" if np.isnan(value) else f"{value:g} {fault}"
-        raise InputError(f"{table.path}: {table.where(int(rows[bad[0]]))}, {what} column {name!r}: {problem}")
+        raise table.refused(name, problem, int(rows[bad[0]]), what)
     return values
 
 
@@ -332,8 +311,7 @@ def write_label_table(
     read = read_table(table, Layout(separator), Cells(id=id))
     read.require(label, "label column")
     rows = rows_of(table_ids(read, id, duplicates, id_pattern), alignment)
-    labels = labels_of(read, label, rows, task, classes, positive=positive)
-    labels = with_columns(labels, read, rows, **columns)
+    labels = labels_of(read, label, rows, task, classes, positive=positive, **columns)
     how: dict[str, Any] = {"task": labels.task, "classes": labels.classes, "exposure": labels.exposure}
     with LabelWriter(out, **how, force=True) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Rows
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 from fastadmm.store.elements import first_not_finite
 from scipy import sparse

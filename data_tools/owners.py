@@ -21,13 +21,13 @@ from fastadmm.data_tools.blocks import (
     stored_kind,
     widened,
 )
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.label_columns import label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile, format_of
 from fastadmm.data_tools.per_table import TableOptions, check_format_options
 from fastadmm.data_tools.sources import CsvSource, Scan, open_matrix
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown

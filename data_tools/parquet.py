@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.columns import EXACT, Chunk, Numbers, Whole, Words, words_of
-from fastadmm.data_tools.opening import SourceFile, check_names
+from fastadmm.data_tools.opening import OnRead, SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
 
 #: Rows at a time.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.data_tools.column_types import Typing, parse_types
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.csv_table import check_separator
 from fastadmm.data_tools.holdout import HoldOut
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
 
@@ -73,6 +73,10 @@ class TableOptions(TableRows):
     positive: str | None = None  # the label that is class 1
     storage: str | None = None  # how features are stored; "auto" is dense for tables
     compression: str = "none"  # of the stored blocks
+    # What is read: tables of the label holder and of others, or a source without ids.
+    guest: str | Path | None = None
+    hosts: Sequence[str | Path] = ()
+    source: str | Path | None = None
     # Of a source without ids alone:
     columns: str | None = None  # widths or names of the parties' columns
     parties: int | None = None

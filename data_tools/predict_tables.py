@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import join
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.convert_tables import Like, Part, Planner, kept_cells, parts_of
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.label_columns import offset_of
 from fastadmm.data_tools.per_table import TableOptions, TableRows
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, table_of_rows
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
@@ -64,7 +64,8 @@ def read_features(
     if len(paths) == 1:
         _refuse_shared_columns(like)
     guest, hosts = (paths[0], paths[1:]) if labels_alone else (None, paths)
-    planner = Planner(guest, hosts, TableOptions(**vars(options)), like=like, split=len(paths) == 1)
+    chosen = TableOptions(**vars(options), guest=guest, hosts=hosts)
+    planner = Planner(chosen, like=like, split=len(paths) == 1)
     ids, rows, lost = _rows(planner, options)
     table = planner.tables[0]
     notes = [note for own in planner.tables for note in own.notes] + lost

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, ColumnStatistics, OnRead, Source
-from fastadmm.data_tools.columns import Column, is_number
+from fastadmm.data_tools.columns import Column, is_number, nearest
 from fastadmm.data_tools.label_columns import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import BLOCK_VALUES, NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.per_table import check_columns
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import FOUND, Layout, Table, read_table
 from fastadmm.errors import InputError
 

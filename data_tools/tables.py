@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.cell_text import KNOWN_UNITS, candidates, value_of, written
 from fastadmm.data_tools.columns import (
     EXACT,
@@ -29,11 +28,11 @@ from fastadmm.data_tools.columns import (
     in_quotes,
     is_merging,
     is_number,
+    nearest,
 )
 from fastadmm.data_tools.csv_table import CsvFile, check_separator, is_text, one_byte_encoding, python_chunks
-from fastadmm.data_tools.opening import NotUtf8, SourceFile, is_parts, part_files
+from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, is_parts, part_files
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 

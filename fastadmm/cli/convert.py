@@ -199,7 +199,8 @@ def convert(
         how |= opt.plain_values(group)
     how |= {"types": cells.types or (), "na_values": cells.na_values or (), "alignment": how.pop("align")}
     how |= {"categorical": _list(cells.categorical), "drop": reading.dropped, "header": not reading.no_header}
-    told = _convert(source, how, None if dry_run else out, force)
+    how |= {"source": source, "hosts": how.pop("host") or ()}
+    told = _convert(how, None if dry_run else out, force)
     if as_json:
         print_json(told, indent=None)
     else:
@@ -210,7 +211,7 @@ def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _convert(source: Path | None, how: dict[str, Any], out: Path | None, force: bool) -> dict[str, Any]:
+def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, Any]:
     """Plan a partition, and write it if it has a place; what is told of it."""
     from fastadmm.data_tools.convert import plan_source
     from fastadmm.data_tools.convert_tables import plan_tables
@@ -221,15 +222,12 @@ def _convert(source: Path | None, how: dict[str, Any], out: Path | None, force: 
 
     if out is not None:
         check_out(out, force)
-    elif source is not None and how["columns"] is None and how["like"] is None:
+    elif how["columns"] is None and how["like"] is None:
         how["parties"] = how["parties"] or 1
     options = TableOptions(**{field.name: how[field.name] for field in fields(TableOptions)})
     with progress_bar() as progress:
-        more: dict[str, Any] = {"scratch": out and out.absolute().parent, "progress": progress}
-        if source is not None:
-            plan = plan_source(source, options, **more)
-        else:
-            plan = plan_tables(how["guest"], how["host"] or [], options, **more)
+        plan_of = plan_tables if options.source is None else plan_source
+        plan = plan_of(options, None if out is None else out.absolute().parent, progress)
         told: dict[str, Any] = {"report": plan.report, "columns": plan.columns}
         if out is None:
             return {"row_digest": plan.digest, **told, "n_samples": plan.n_samples, "task": plan.task}

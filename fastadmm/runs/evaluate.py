@@ -64,17 +64,16 @@ def _labels(
     trained: Model, found: TableFeatures, options: TableRows, label: str | None, weight: str | None
 ) -> LabelData:
     """Labels and weights of the rows that were scored."""
-    from fastadmm.data_tools.label_columns import labels_of, weight_of
+    from fastadmm.data_tools.label_columns import labels_of
 
     table, rows = found.first
     name = label or _label_column(trained, table, options, weight)
     table.require(name, "label column")
     notes: list[str] = []
-    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes)
+    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes, weight=weight)
     found.notes.extend(notes)
-    weights = weight_of(table, rows, weight)
     return LabelData(
-        Path(table.path), len(rows), read.task, read.y, read.classes, weights, found.offset, row_digest=""
+        Path(table.path), len(rows), read.task, read.y, read.classes, read.weight, found.offset, row_digest=""
     )
 
 
