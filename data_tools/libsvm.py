@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
@@ -73,6 +74,7 @@ class LibsvmSource:
         kept, shapes = None, []
         if self._scratch is not None:
             kept = SpooledTemporaryFile(CACHE_BYTES, dir=self._scratch, prefix=".fastadmm-")  # noqa: SIM115
+            finalize(self, kept.close)
         for block in self._parsed(on_read):
             X: Any = block.X
             shapes.append(X.shape)

@@ -75,10 +75,8 @@ class CsvSource:
             if name in table.columns:
                 count, at = table.columns[name].first_missing(np.arange(table.n_rows))
                 if count:
-                    raise InputError(
-                        f"{self.path}: {table.where(at)}, {what} column {name!r}: missing {what} ({count} of "
-                        f"{table.n_rows} rows): remove these rows"
-                    )
+                    problem = f"missing {what} ({count} of {table.n_rows} rows): remove these rows"
+                    raise table.refused(name, problem, at, what)
 
     def texts(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Labels, or names of owners, of some rows: numbers, or texts where not all are.
@@ -108,7 +106,7 @@ def _check_numbers(table: Table, name: str) -> None:
         fault = "empty cell: fill in missing values, or --drop the column"
     else:
         return
-    raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {fault}")
+    raise table.refused(name, fault, at)
 
 
 def open_matrix(
