@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.columns import Column
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.tables import FOUND, Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, FormatError, InputError
@@ -58,9 +57,14 @@ class TableIds:
 
 
 def _texts(keys: np.ndarray) -> list[str]:
-    if keys.dtype.kind == "i":
-        return list(map(str, keys.tolist()))
-    return [key.decode() for key in keys.tolist()]
+    return [key.decode() if isinstance(key, bytes) else str(key) for key in keys.tolist()]
+
+
+def _keys_of(texts: Sequence[str]) -> np.ndarray:
+    """Ids that can be compared: numbers, if all are plain whole ones."""
+    if all(map(_INTEGER.match, texts)):
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    return np.array([text.encode() for text in texts], dtype="S")
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,14 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
     """Ids of a table; with a pattern the part of each that it finds."""
     if duplicates not in DUPLICATES:
         raise ConfigError(f"--duplicates {duplicates!r}: choose one of {', '.join(DUPLICATES)}")
-    keys = _keys(table.require(name, "id column"))
+    column = table.require(name, "id column")
+    keys = column.values
+    if column.kind != "ids":
+        text = column.as_text()
+        keys = np.array([word.encode() for word in text.words], dtype="S")[text.values]
     if keys.dtype.kind != "i" and (missing := np.flatnonzero(keys == b"")).size:
-        raise InputError(
-            f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id ({len(missing)} of "
-            f"{len(keys)} rows): write one, or leave the row out"
-        )
+        problem = f"no id ({len(missing)} of {len(keys)} rows): write one, or leave the row out"
+        raise table.refused(name, problem, int(missing[0]), "id")
     if pattern is not None:
         keys = _matched(table, name, keys, pattern)
     n_rows = len(keys)
@@ -100,26 +106,16 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
     left_out = int(np.count_nonzero(same))
     if duplicates == "refuse":
         at = int(seconds[np.argmin(rows[seconds])])
-        places = f"{table.where(int(rows[at - 1]))} and {table.where(int(rows[at]))}"
-        raise InputError(
-            f"{table.path}: id column {name!r}: repeated ids ({left_out} rows too many), first "
-            f"{_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates"
-        )
+        first, places = _texts(keys[at : at + 1])[0], map(table.where, rows[at - 1 : at + 1].tolist())
+        problem = f"repeated ids ({left_out} rows too many), first {first!r} in {' and '.join(places)}"
+        raise table.refused(name, f"{problem}: correct them, or pass --duplicates", what="id")
     kept = ~np.append(same[1:], False) if duplicates == "last" else ~same
     if duplicates == "drop":
         left_out += len(seconds)
         kept[seconds - 1] = False
         if not kept.any():
-            raise InputError(f"{table.path}: id column {name!r}: --duplicates drop leaves no row")
+            raise table.refused(name, "--duplicates drop leaves no row", what="id")
     return TableIds(table.path, keys[kept], rows[kept], n_rows, len(seconds), left_out)
-
-
-def _keys(column: Column) -> np.ndarray:
-    """Ids that can be compared."""
-    if column.kind == "ids":
-        return column.values
-    text = column.as_text()
-    return np.array([word.encode() for word in text.words], dtype="S")[text.values]
 
 
 def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndarray:
@@ -133,23 +129,15 @@ def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndar
         found = known.fullmatch(text)
         part = found[min(1, known.groups)] if found is not None else None
         if not part:
-            raise InputError(
-                f"{table.path}: {table.where(row)}, id column {name!r}: {text!r} does not fit id_pattern "
-                f"{pattern!r}"
-            )
+            raise table.refused(name, f"{text!r} does not fit id_pattern {pattern!r}", row, "id")
         parts.append(part)
-    if all(map(_INTEGER.match, parts)):
-        return np.array([int(part) for part in parts], dtype=np.int64)
-    return np.array([part.encode() for part in parts], dtype="S")
+    return _keys_of(parts)
 
 
 def canonical_order(ids: Sequence[str]) -> Alignment:
     """Put ids into an order that depends only on the ids, so that every party finds the same."""
-    ordered: np.ndarray
-    if all(_INTEGER.match(i) for i in ids):
-        ordered = np.sort(np.array([int(i) for i in ids], dtype=np.int64))
-    else:
-        ordered = np.array(sorted(ids), dtype=object)
+    keys = _keys_of(ids)
+    ordered = np.sort(keys) if keys.dtype.kind == "i" else np.array(sorted(ids), dtype=object)
     return Alignment(ordered, row_digest(ordered))
 
 
@@ -232,13 +220,8 @@ def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
 
 def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = False) -> None:
     """Write an alignment file, completely or not at all."""
-    record = {
-        "format": FORMAT,
-        "version": VERSION,
-        "n_samples": len(alignment.ids),
-        "row_digest": alignment.digest,
-        "ids": alignment.ids.tolist(),
-    }
+    record = {"format": FORMAT, "version": VERSION, "n_samples": len(alignment.ids)}
+    record |= {"row_digest": alignment.digest, "ids": alignment.ids.tolist()}
     write_whole(path, json.dumps(record) + "\n", force=force)
 
 

@@ -10,10 +10,10 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from fastadmm.data_tools.building import missing_numbers
+from fastadmm.data_tools.cell_text import to_number
 from fastadmm.data_tools.columns import MISSING, TRUTH, cased, truth_levels
-from fastadmm.data_tools.dates import to_number
 from fastadmm.data_tools.encoding import encoder_of
+from fastadmm.data_tools.tables import missing_numbers
 from fastadmm.errors import ConfigError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding

@@ -12,12 +12,29 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 import numpy as np
-from fastadmm.data_tools.columns import EXACT, NOT_FINITE, TOO_LARGE, TRUTH, is_merging
-from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.dates import date_formats, hours, is_date, is_time, to_number
-from fastadmm.data_tools.number_text import KNOWN_UNITS, MAGNITUDES, candidates, value_of, written
-from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.tables import Column, Table
+from fastadmm.data_tools.cell_text import (
+    KNOWN_UNITS,
+    MAGNITUDES,
+    Written,
+    candidates,
+    date_formats,
+    is_date,
+    is_time,
+    to_number,
+    value_of,
+    written,
+)
+from fastadmm.data_tools.columns import (
+    EXACT,
+    NOT_FINITE,
+    TOO_LARGE,
+    TRUTH,
+    Column,
+    is_merging,
+    is_number,
+    nearest,
+)
+from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
 
@@ -25,6 +42,7 @@ _NO_DIGIT = re.compile(r"\D|[eE].*")
 _KEEP = "keep the texts as categories with --categorical {name}"
 _ALIKE = "write them alike, or pass --categorical {name}"
 _RATIO = re.compile(r"\d+\s*/\s*\d+")
+_COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")
 
 
 @dataclass(frozen=True)
@@ -44,9 +62,9 @@ class Typing:
         """Whether the mark is stated."""
         return self.decimal is not None
 
-    def category(self, name: str) -> bool:
-        """Whether a column is said to hold categories."""
-        return self.kinds.get(name) == "category"
+
+#: Nothing said about columns.
+AS_FOUND = Typing()
 
 
 def parse_types(entries: Sequence[str]) -> dict[str, str]:
@@ -59,9 +77,8 @@ def parse_types(entries: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--types {entry!r}: give NAME=KIND, such as joined=days")
         if main not in ("category", *KINDS) or (style and main not in DATE_KINDS):
             raise ConfigError(
-                f"--types {entry!r}: unknown kind {kind!r}{nearest(main, ['category', *KINDS])}; "
-                f"formats belong to "
-                "dates, such as days:%d.%m.%Y"
+                f"--types {entry!r}: unknown kind {kind!r}{nearest(main, ['category', *KINDS])}; formats "
+                "belong to dates, such as days:%d.%m.%Y"
             )
         if kinds.setdefault(name, kind) != kind:
             raise ConfigError(f"--types: column {name!r} is given two kinds, {kinds[name]} and {kind}")
@@ -73,10 +90,8 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
     kind, _, style = typing.kinds.get(name, "").partition(":")
     if kind == "category":
         return None
-    if column.kind == "number":
-        return CellReading()
     cells = [cell for cell in column.words if cell]
-    if are_truths(column.words) or not cells:
+    if column.kind == "number" or are_truths(column.words) or not cells:
         return CellReading()
     look = _Look(table, name, column, cells, typing)
     if kind in DATE_KINDS:
@@ -104,17 +119,11 @@ class _Look:
     cells: list[str]
     typing: Typing
 
-    def where(self, cell: str) -> str:
-        return self.table.where(self.column.first_row(cell))
-
-    def place(self, cell: str) -> str:
-        return f"{self.table.path}: {self.where(cell)}, column {self.name!r}: {cell[:40]!a}"
-
     def refused(self, cell: str, problem: str, other: str = "") -> InputError:
         """The error for a cell; `problem` may name another cell, and the column as a shell reads it."""
-        there = f"{other[:40]!a} in {self.where(other)}" if other else ""
+        there = f"{other[:40]!a} in {self.table.where(self.column.first_row(other))}" if other else ""
         problem = problem.replace("{other}", there).replace("{name}", quote(self.name))
-        return InputError(f"{self.place(cell)} {problem}")
+        return self.table.refused(self.name, f"{cell[:40]!a} {problem}", self.column.first_row(cell))
 
     def numbers(self, forced: bool) -> CellReading | None:
         """The one reading of the cells as numbers; None where they are none."""
@@ -124,34 +133,31 @@ class _Look:
             known = found if self._one_unit(found, forced) else {}
         if not known:
             return None
-        others = [cell for cell in self.cells if cell not in known]
-        if others:
+        if others := [cell for cell in self.cells if cell not in known]:
             refuse_mixed(self.table, self.name, self.column, others)
         unit = self._unit({cell: parts.unit for cell, parts in known.items()})
         readings = candidates(list(known.values()), self.typing.decimal)
         if not readings:
-            self._refuse_marks(list(known))
+            self._refuse_marks(known)
         if len(readings) > 1:
             cell = next(c for c, p in known.items() if len({value_of(p, r) for r in readings}) > 1)
             one, other = (f"{value_of(known[cell], reading):.15g}" for reading in readings)
-            problem = (
-                f"could be {one} or {other}, and no cell of the column decides: pass --decimal '.' or ','"
-            )
-            raise self.refused(cell, problem)
+            problem = "and no cell of the column decides: pass --decimal '.' or ','"
+            raise self.refused(cell, f"could be {one} or {other}, {problem}")
         if all(map(is_number, known)) and readings[0].plain:
             return CellReading()
         reading = replace(readings[0], unit=unit, from_rows=not self.typing.stated)
         return replace(reading, from_rows=True) if reading.plain else reading
 
-    def _one_unit(self, found: Mapping[str, object], forced: bool) -> bool:
+    def _one_unit(self, found: Mapping[str, Written], forced: bool) -> bool:
         """Whether all cells are numbers with one unknown unit, which the user wants to leave out."""
-        every = [parts.unit for cell in self.cells if (parts := written(cell)) is not None]
-        units = set(every)
+        units = {parts.unit for parts in found.values()}
         if len(found) < len(self.cells) or not (len(units) == 1 or units <= MAGNITUDES | {""}):
             return False
         if len(self.cells) < 2 and not forced:
             return False
-        cell, unit = self.cells[0], every[0]
+        cell = self.cells[0]
+        unit = found[cell].unit
         if unit in MAGNITUDES and self.typing.kinds.get(self.name) != "number":
             raise self.refused(cell, f"is short for a number ({unit!r}): write it out, or {_KEEP}")
         if not forced:
@@ -160,45 +166,43 @@ class _Look:
         return True
 
     def _unit(self, units: dict[str, str]) -> str:
-        given = sorted(set(units.values()) - {""})
+        first = {unit: cell for cell, unit in reversed(units.items())}
+        bare = first.pop("", None)
+        given = sorted(first)
         if len(given) > 1:
-            one, other = (next(cell for cell, unit in units.items() if unit == u) for u in given[:2])
+            one, other = (first[unit] for unit in given[:2])
             raise self.refused(one, f"and {{other}} have different units: {_ALIKE}", other)
         if not given:
             return ""
-        bare = next((cell for cell, unit in units.items() if not unit), None)
         if bare is not None and given[0] in ("%", "‰"):
-            full = next(cell for cell, unit in units.items() if unit)
-            raise self.refused(bare, f"has no {given[0]}, as {{other}} has: {_ALIKE}", full)
+            raise self.refused(bare, f"has no {given[0]}, as {{other}} has: {_ALIKE}", first[given[0]])
         return given[0]
 
-    def _refuse_marks(self, cells: list[str]) -> None:
-        first = cells[0]
-        if self.typing.stated:
-            for cell in cells:
-                parts = written(cell)
-                assert parts is not None
-                if not candidates([parts], self.typing.decimal):
-                    problem = f"does not fit --decimal {self.typing.decimal!r}: correct it, or {_KEEP}"
-                    raise self.refused(cell, problem)
-        for k, cell in enumerate(cells[1:], start=1):
-            if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):
-                pairs = [c for c in cells[:k] if not candidates([p for d in (c, cell) if (p := written(d))])]
-                first = pairs[0] if pairs else first
-                problem = f"has other marks for decimals or thousands than {{other}}: {_ALIKE}"
-                raise self.refused(cell, problem, first)
+    def _refuse_marks(self, known: Mapping[str, Written]) -> None:
+        cells, decimal = list(known), self.typing.decimal
+
+        def fits(*some: str) -> bool:
+            return bool(candidates([known[cell] for cell in some], decimal))
+
+        for cell in cells if self.typing.stated else ():
+            if not fits(cell):
+                raise self.refused(cell, f"does not fit --decimal {decimal!r}: correct it, or {_KEEP}")
+        k = next(k for k in range(1, len(cells)) if not fits(*cells[: k + 1]))
+        first = next((cell for cell in cells[:k] if not fits(cell, cells[k])), cells[0])
+        problem = f"has other marks for decimals or thousands than {{other}}: {_ALIKE}"
+        raise self.refused(cells[k], problem, first)
 
     def date_format(self, kind: str) -> str:
         """The one format of all cells."""
-        compact = all(re.fullmatch(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])", cell) for cell in self.cells)
-        styles = ["%Y%m%d"] if compact and self.cells else date_formats(self.cells) if self.cells else []
+        compact = all(map(_COMPACT.fullmatch, self.cells))
+        styles = ["%Y%m%d"] if compact else date_formats(self.cells)
         if len(styles) == 1 and "%y" not in styles[0]:
             return styles[0]
+        first = self.cells[0]
         if styles:
             either = " or ".join(f"--types {{name}}={kind}:{style}" for style in styles[:2])
-            raise self.refused(self.cells[0], f"leaves day, month or century uncertain: pass {either}")
+            raise self.refused(first, f"leaves day, month or century uncertain: pass {either}")
         self.refuse_others([cell for cell in self.cells if not is_date(cell)], "a date")
-        first = self.cells[0]
         other = next(cell for cell in self.cells if not date_formats([first, cell]))
         raise self.refused(other, "has another format than {other}: write dates alike, as 2024-01-31", first)
 
@@ -209,19 +213,20 @@ class _Look:
 
     def refuse_other_kinds(self) -> None:
         """Refuse dates, times and fractions, which are no categories unless somebody says so."""
-        dates = [cell for cell in self.cells if is_date(cell)]
-        also = f"{_KEEP}, or leave it out with --drop {{name}}"
+        dates = dict.fromkeys(filter(is_date, self.cells))
+        also, first = f"{_KEEP}, or leave it out with --drop {{name}}", self.cells[0]
         if 2 * len(dates) > len(self.cells):
-            if others := [cell for cell in self.cells if cell not in set(dates)]:
+            date = next(iter(dates))
+            if other := next((cell for cell in self.cells if cell not in dates), ""):
                 remedy = f"correct it, pass --na-values if it means missing, or {also}"
-                raise self.refused(others[0], f"is not a date, as {{other}} is: {remedy}", dates[0])
+                raise self.refused(other, f"is not a date, as {{other}} is: {remedy}", date)
             kinds = "days (since 1970), year, month or weekday"
-            raise self.refused(dates[0], f"is a date: pass --types {{name}}={kinds}, {also}")
+            raise self.refused(date, f"is a date: pass --types {{name}}={kinds}, {also}")
         if all(map(is_time, self.cells)):
-            raise self.refused(self.cells[0], f"is a time: pass --types {{name}}=hours, {also}")
+            raise self.refused(first, f"is a time: pass --types {{name}}=hours, {also}")
         if all(map(_RATIO.fullmatch, self.cells)):
             what = "looks like a fraction or two numbers: write them as numbers"
-            raise self.refused(self.cells[0], f"{what}, {also}")
+            raise self.refused(first, f"{what}, {also}")
 
 
 def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] = ()) -> None:
@@ -233,16 +238,12 @@ def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] 
         return
     at = column.first_row(*wrong)
     cell = column.words[column.values[at]]
-    raise InputError(
-        f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} is not a number, "
-        f"as other cells of the column are: correct it, pass --na-values {_quoted(cell)} if it means "
-        f"missing, or "
-        f"--categorical {quote(name)}"
+    quoted = cell[:20] if re.fullmatch(r"[\w.-]+", cell) else ascii(cell[:20])
+    problem = (
+        f"{cell[:40]!a} is not a number, as other cells of the column are: correct it, pass --na-values "
+        f"{quoted} if it means missing, or --categorical {quote(name)}"
     )
-
-
-def _quoted(cell: str) -> str:
-    return cell[:20] if re.fullmatch(r"[\w.-]+", cell) else ascii(cell[:20])
+    raise table.refused(name, problem, at)
 
 
 def read_column(table: Table, name: str, column: Column, reading: CellReading, why: str) -> Column:
@@ -258,16 +259,23 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
         value = _value(cell, reading) if cell else float("nan")
         merging = value is not None and abs(value) >= EXACT and is_merging(_NO_DIGIT.sub("", cell))
         if value is None or np.isinf(value) or merging:
-            at = column.first_row(cell)
             fault = TOO_LARGE if merging else NOT_FINITE if value is not None else f"is not a number, {why}"
             if value is None and _undecided(cell, reading):
                 fault = (
                     "has a mark, and no cell of the training table says whether it is the decimal one: "
                     "convert that table with --decimal '.' or --decimal ','"
                 )
-            raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} {fault}")
+            raise table.refused(name, f"{cell[:40]!a} {fault}", column.first_row(cell))
         values.append(value)
     return column.mapped(values)
+
+
+def as_numbers(table: Table, name: str, column: Column, typing: Typing) -> tuple[Column, CellReading | None]:
+    """A column's cells as numbers, where they are, and how they are read."""
+    reading = recognise(table, name, column, typing)
+    if reading is not None:
+        column = read_column(table, name, column, reading, "as other cells are")
+    return column, reading
 
 
 def are_truths(words: Sequence[str]) -> bool:
@@ -280,15 +288,13 @@ def _undecided(cell: str, reading: CellReading) -> bool:
     if reading.kind != "number" or reading.decimal:
         return False
     return any(
-        _value(cell, replace(reading, decimal=mark, thousands=other)) is not None
-        for mark, other in ((".", reading.thousands or ","), (",", reading.thousands or "."))
+        _value(cell, replace(reading, decimal=mark, thousands=reading.thousands or other)) is not None
+        for mark, other in (".,", ",.")
     )
 
 
 def _value(cell: str, reading: CellReading) -> float | None:
-    if reading.kind == "hours":
-        return hours(cell)
-    if reading.kind in DATE_KINDS:
+    if reading.kind != "number":
         return to_number(cell, reading.kind, reading.dates)
     if reading.plain:
         return float(cell) if is_number(cell) else None

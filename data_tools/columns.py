@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -55,6 +56,28 @@ def pieces(rows: np.ndarray, width: int = 1) -> Iterator[np.ndarray]:
         yield rows[start : start + step]
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """End of a message about an unknown name: ``"; did you mean 'age'?"``, or the list of known names."""
+    alike = name.strip().casefold()
+    if same := [other for other in known if other.strip().casefold() == alike]:
+        return f"; did you mean {same[0]!r}?"
+    if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
+        return f"; did you mean {match[0]!r}?"
+    shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
+    return f"; there are: {shown}"
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number, also an infinite one or NaN."""
+    if "_" in cell:  # float("1_000") is Python, not CSV
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def canonical_text(cell: str) -> str:
     """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
@@ -84,23 +107,67 @@ def truth_levels(levels: Sequence[str]) -> dict[float, int]:
     return found if len(found) == len(levels) and -1.0 not in found else {}
 
 
-class Scratch:
-    """Where arrays grow: in memory up to :data:`IN_MEMORY` or other bytes, then in files without a name."""
+# --- cells of some consecutive rows ----------------------------------------------------------------------
 
-    def __init__(self, folder: str | Path | None = None, most: int | None = None) -> None:
-        self.folder = folder
-        self._left = IN_MEMORY if most is None else most
+
+@dataclass(frozen=True)
+class Numbers:
+    """Cells that are all numbers or missing."""
+
+    values: np.ndarray  # ``(k,)`` float64, NaN where missing
+    zeros: str = ""  # one that begins with a zero, or ``""``
+    pointed: bool = False  # whether some have a point; one that cannot group thousands
+    ungrouped: bool = False  # whether some have a point; one that cannot group thousands
+
+
+@dataclass(frozen=True)
+class Words:
+    """Cells as they are written."""
+
+    codes: np.ndarray  # ``(k,)`` numbers of `words`
+    words: Sequence[str]  # different texts, in the order of their first rows
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Ids that are all whole numbers: ``(k,)`` int64."""
+
+    values: np.ndarray
+
+
+#: Cells, by column.
+ByColumn = Mapping[str, Numbers | Words | Whole]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows of a file: where each stands, such as ``"line "`` and its numbers, and their cells."""
+
+    what: str
+    numbers: np.ndarray
+    cells: ByColumn
+
+
+def words_of(cells: Iterable[str]) -> Words:
+    """Cells with their different texts numbered."""
+    number: dict[str, int] = {}
+    codes = [number.setdefault(cell, len(number)) for cell in cells]
+    return Words(np.array(codes, dtype=np.int32), list(number))
+
+
+# --- whole columns ---------------------------------------------------------------------------------------
+
+
+class Scratch:
+    """Where arrays grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder, self._left = folder, IN_MEMORY
 
     def keeps(self, size: int) -> bool:
         """Whether that many bytes more are kept in memory."""
         self._left -= size
         return self.folder is None or self._left >= 0
-
-    def file(self) -> Any:
-        """A new file, which is gone when it is closed."""
-        assert self.folder is not None
-        with storage_errors(self.folder, "write"):
-            return tempfile.TemporaryFile(dir=self.folder, prefix=".fastadmm-", buffering=0)
 
 
 class Growing:
@@ -109,28 +176,25 @@ class Growing:
     def __init__(self, scratch: Scratch, dtype: Any) -> None:
         self._scratch, self._dtype = scratch, np.dtype(dtype)
         self._chunks: list[np.ndarray] = []
-        self._file: Any = None
+        self._file: Any = None  # gone when it is closed
         self.size = 0
 
     def append(self, values: np.ndarray) -> None:
         """Add values, shape ``(k,)``."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
         self.size += len(values)
+        self._chunks.append(values)
         if self._file is None and self._scratch.keeps(values.nbytes):
-            self._chunks.append(values)
             return
-        if self._file is None:
-            self._file = self._scratch.file()
-            weakref.finalize(self, self._file.close)
+        folder = self._scratch.folder
+        assert folder is not None
+        with storage_errors(folder, "write"):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=folder, prefix=".fastadmm-", buffering=0)  # noqa: SIM115
+                weakref.finalize(self, self._file.close)
             for chunk in self._chunks:
-                self._write(chunk)
-            self._chunks = []
-        self._write(values)
-
-    def _write(self, values: np.ndarray) -> None:
-        assert self._scratch.folder is not None
-        with storage_errors(self._scratch.folder, "write"):
-            write_all(self._file.fileno(), values.tobytes())
+                write_all(self._file.fileno(), chunk.tobytes())
+        self._chunks = []
 
     def array(self) -> np.ndarray:
         """All values; read from the file as they are needed."""
@@ -146,11 +210,11 @@ class Growing:
 class Column:
     """Cells of one column."""
 
-    kind: str
+    kind: str  # "number"; "ids"; or of words "text", "raw" (letter by letter), "mixed" (some are numbers)
     values: np.ndarray
     words: tuple[str, ...] = ()
     zeros: str = ""  # a number with leading zeros, as codes have them; ``""``: none
-    grouped: bool = False
+    grouped: bool = False  # whether all points may group thousands
 
     @property
     def n_rows(self) -> int:
@@ -171,11 +235,6 @@ class Column:
     def _spans(self) -> Iterator[slice]:
         return (slice(start, start + PIECE) for start in range(0, len(self.values), PIECE))
 
-    def parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """Values of distinct rows, a piece at a time, in any order."""
-        every = len(rows) == len(self.values)  # in the order of the file, which is quicker
-        return (self.values[part] for part in (self._spans() if every else pieces(rows)))
-
     def missing(self, rows: np.ndarray) -> np.ndarray:
         """``(k,)`` mask of the missing cells among some rows."""
         if self.full:
@@ -186,13 +245,10 @@ class Column:
     def first_missing(self, rows: np.ndarray) -> tuple[int, int]:
         """How many cells of some rows are missing, and the first such row, or -1."""
         count, first = 0, -1
-        if self.full:
-            return count, first
-        for part in pieces(rows):
-            absent = self.missing(part)
-            if first < 0 and absent.any():
-                first = int(part[np.flatnonzero(absent)[0]])
-            count += int(np.count_nonzero(absent))
+        for part in pieces(rows) if not self.full else ():
+            absent = part[self.missing(part)]
+            first = int(absent[0]) if first < 0 and len(absent) else first
+            count += len(absent)
         return count, first
 
     def first_row(self, *words: str) -> int:
@@ -204,31 +260,26 @@ class Column:
         raise KeyError(words)
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
-        """How often each word occurs in some rows."""
+        """How often each word occurs in some rows, which are distinct."""
         total = np.zeros(len(self.words), dtype=np.int64)
-        for codes in self.parts(rows):
-            total += np.bincount(codes, minlength=len(self.words))
+        every = len(rows) == len(self.values)  # in the order of the file, which is quicker
+        for part in self._spans() if every else pieces(rows):
+            total += np.bincount(self.values[part], minlength=len(self.words))
         return total
 
     def mapped(self, numbers: Sequence[float]) -> Column:
         """The column with a number for each word."""
-        table = np.array(numbers, dtype=np.float64)
-        return Column("number", table[self.values])
+        return Column("number", np.array(numbers, dtype=np.float64)[self.values])
 
     def as_text(self) -> Column:
         """The column with its cells as text, whole numbers without a fraction."""
         if self.kind == "number":
             values, codes = np.unique(self.values, return_inverse=True)
-            words = ["" if isnan(v) else canonical_text(repr(v)) for v in values.tolist()]
-            return _of_words(words, codes.astype(np.int32))
-        if self.kind == "raw":
-            return _of_words([canonical_text(word) for word in self.words], self.values)
-        return self
-
-
-def _of_words(words: Sequence[str], codes: np.ndarray) -> Column:
-    """A column of text; words may occur twice."""
-    number: dict[str, int] = {}
-    table = np.array([number.setdefault(word, len(number)) for word in words], dtype=np.int32)
-    same = len(number) == len(words)
-    return Column("text", codes if same else table[codes], tuple(number))
+            words, codes = ["" if isnan(v) else repr(v) for v in values.tolist()], codes.astype(np.int32)
+        elif self.kind == "raw":
+            words, codes = list(self.words), self.values
+        else:
+            return self
+        found = words_of(map(canonical_text, words))
+        alike = len(found.words) < len(words)
+        return Column("text", found.codes[codes] if alike else codes, tuple(found.words))

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from fastadmm.data_tools.blocks import Block, OnRead, Progress, Source, Steps, stored_kind
-from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, refuse_fixed, write_plan
-from fastadmm.data_tools.destination import Piece, check_out, write_partition
+import numpy as np
+from fastadmm.data_tools.blocks import (
+    Block,
+    ColumnStatistics,
+    Progress,
+    Rows,
+    Source,
+    Steps,
+    fit_transform_of,
+    stored,
+    stored_kind,
+    widened,
+)
+from fastadmm.data_tools.convert_tables import plan_one_table
+from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile, source_files
-from fastadmm.data_tools.per_table import given_options
-from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.sources import Rows, Scan, open_matrix, stored, widened
+from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
+from fastadmm.data_tools.sources import Scan, open_matrix
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_widths,
@@ -33,129 +43,84 @@ from fastadmm.store.compression import compression_options
 if TYPE_CHECKING:
     from fastadmm.store import Partition
 
-__all__ = ["Progress", "Told", "check_format_options", "convert"]
 
-#: ``told(notes, columns)`` with lines for the user and, by party, what each column of a table was taken for.
-Told = Callable[[list[str], dict[str, list[dict[str, Any]]]], None]
+def convert(source: str | Path, out: str | Path, **options: Any) -> Partition:
+    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads.
 
-
-@dataclass(frozen=True)
-class _Asked(TableOptions):
-    """How a source becomes a partition: as a table does, and what other formats and plain splits take."""
-
-    id: str = ""
-    columns: str | None = None  # widths or names of the parties' columns
-    parties: int | None = None
-    features: int | None = None  # number of features of LIBSVM files
-    zero_based: bool = False
-    x_key: str | None = None  # arrays of an NPZ file
-    y_key: str | None = None  # arrays of an NPZ file
-    format: str = "auto"
-
-    @property
-    def by_column(self) -> list[str]:
-        """Options that need a table read column by column, as they are written."""
-        return given_options(
-            self, "public_columns", "missing", "categorical", "types", "na_values", "decimal",
-            *self.beside, "split",
-        )  # fmt: skip
+    `options` are those of :class:`TableOptions`, and `force` and `progress`.
+    """
+    return write_planned(plan_source, out, source=source, **options)
 
 
-def convert(
-    source: str | Path,
-    out: str | Path,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-    told: Told | None = None,
-    **options: Any,
-) -> Partition:
-    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition, the same on any number of threads."""
+def plan_source(options: TableOptions, scratch: Path | None = None, progress: Progress | None = None) -> Plan:
+    """Read a source of any format without writing anything."""
     from fastadmm.store import open_partition
 
-    asked = _Asked(**options)
-    compression_options(asked.compression)
-    _check_split(asked)
-    check_out(out, force)
-    files, kind = source_files(source, asked.format)
-    check_format_options("csv" if kind == "parquet" else kind, asked, f"{files[0].shown}: ")
-    beside = Path(out).absolute().parent
-    how: dict[str, Any] = {"force": force, "compression": asked.compression}
-    if kind in ("csv", "parquet"):
+    assert options.source is not None
+    compression_options(options.compression)
+    _check_split(options)
+    files, kind = source_files(options.source, options.format)
+    of_tables = kind in ("csv", "parquet")
+    check_format_options("csv" if of_tables else kind, options, f"{files[0].shown}: ")
+    if of_tables:
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
-        plain = kind == "csv" and len(files) == 1 and not asked.by_column
-        plan = plan_one_table(
-            source, asked, asked.columns, asked.parties, scratch=beside, plain=plain, progress=progress
+        plain = kind == "csv" and len(files) == 1 and not options.by_column
+        return plan_one_table(options, scratch, progress, plain)
+    if options.by_column:
+        raise ConfigError(
+            f"{files[0].shown}: {options.by_column[0]} is for CSV tables, not for {kind} (see --format)"
         )
-        if told is not None:
-            told(plan.report, plan.columns)
-        return write_plan(plan, out, progress=progress, **how)
-    model = open_partition(asked.like) if asked.like is not None else None
-    declared = _declared(asked, model, files[0]) if kind == "libsvm" else None
-    reader = open_matrix(kind, files, shown(source), asked, declared, beside)
+    # All rows of a matrix are looked at to decide who gets which columns.
+    like = open_partition(options.like) if options.like is not None else None
+    declared = _declared(options, like, files[0]) if kind == "libsvm" else None
+    reader = open_matrix(kind, files, shown(options.source), options, declared, scratch)
+    split = partial(_split, reader.path, options, like)
     if reader.n_features is not None:  # faults of the split are found before the data are read
-        _split(reader.path, reader.n_features, asked, model)
-    size = sum(file.size for file in files)
-    statistics = ColumnStatistics() if asked.standardize else None
-    scan = Scan([reader], Steps(progress, "reading", size), statistics)
-    task, classes = asked.task or "auto", None
-    if model is not None and model.labels is not None:
-        task, classes = model.task, model.labels.classes
-    labels = scan.labels.finish(task, classes, asked.positive)
-    parties = _parties(reader, scan, statistics, asked, model)
-    pieces = _cut_blocks(reader, parties, len(labels.y), Steps(progress, "writing", scan.n_rows))
-    described = [described for _, described in parties]
-    return write_partition(
-        out, described, pieces, labels, task=labels.task, ids=None, source=Path(reader.path).name, **how,
-    )  # fmt: skip
-
-
-#: A party's columns, and how they are stored: what the writer of a party's file is told.
-_Party: TypeAlias = tuple[PartyColumns, dict[str, Any]]
-
-
-def _parties(
-    reader: Source, scan: Scan, statistics: ColumnStatistics | None, asked: _Asked, model: Partition | None
-) -> list[_Party]:
-    """The parties, with what they take over or what the rows decide."""
-    stated = reader.n_features
-    split = _split(reader.path, scan.n_features if stated is None else stated, asked, model)
-    if model is not None:
+        split(reader.n_features)
+    statistics = ColumnStatistics() if options.standardize else None
+    scan = Scan([reader], Steps(progress, "reading", sum(file.size for file in files)), statistics)
+    task, classes = options.task or "auto", None
+    if like is not None and like.labels is not None:
+        task, classes = like.task, like.labels.classes
+    labels = scan.labels.finish(task, classes, options.positive)
+    columns = split(scan.n_features if reader.n_features is None else reader.n_features)
+    total = sum(party.width for party in columns)
+    if like is not None:
         keys = ("name", "kind", "dtype", "feature_names", "transform")
-        return [(own, {key: getattr(old, key) for key in keys}) for own, old in zip(split, model.parties)]
-    total = sum(party.width for party in split)
-    if isinstance(reader, LibsvmSource) and asked.features is None and scan.n_features < total:
+        parties = [{key: getattr(party, key) for key in keys} for party in like.parties]
+    elif isinstance(reader, LibsvmSource) and options.features is None and scan.n_features < total:
         raise InputError(
             f"{reader.path}: the widths add up to {total}, but the largest index is "
-            f"{scan.n_features - (1 if asked.zero_based else 0)}: correct the widths, or pass --features "
+            f"{scan.n_features - (1 if options.zero_based else 0)}: correct the widths, or pass --features "
             f"{total} if the last features just never occur"
         )
-    return [(party, _fitted(party, reader, scan, statistics, asked)) for party in split]
+    else:
+        parties = [_fitted(party, reader, scan, statistics, options) for party in columns]
+    blocks = partial(_blocks, reader, columns, parties, scan.n_rows)
+    name = Path(reader.path).name
+    return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
 
 
 def _fitted(
-    party: PartyColumns, reader: Source, scan: Scan, statistics: ColumnStatistics | None, asked: _Asked
+    party: PartyColumns,
+    reader: Source,
+    scan: Scan,
+    statistics: ColumnStatistics | None,
+    options: TableOptions,
 ) -> dict[str, Any]:
     filled = int(scan.nonzeros[party.columns].sum())
-    kind = stored_kind(asked.storage, reader.kind, filled, scan.n_rows * party.width)
-    try:
-        transform = fit_transform_of(party.columns, kind, statistics, asked.normalize or "none")
-    except InputError as error:
-        raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
+    kind = stored_kind(options.storage, reader.kind, filled, scan.n_rows * party.width)
+    transform = fit_transform_of(party.columns, kind, statistics, options.normalize or "none", reader.path)
     # Features keep their number in the source: party 2 of 66,57 begins with f67.
-    assert isinstance(party.columns, slice)
-    names = [f"f{i + 1}" for i in range(party.columns.start, party.columns.stop)]
-    how = {"name": party.name, "kind": kind, "dtype": asked.dtype or "float64"}
+    names = [f"f{i + 1}" for i in np.arange(scan.width)[party.columns].tolist()]
+    how = {"name": party.name, "kind": kind, "dtype": options.dtype or "float64"}
     return {**how, "feature_names": names, "transform": transform}
 
 
-# --- options ---------------------------------------------------------------------------------------------
-
-
-def _check_split(asked: _Asked) -> None:
+def _check_split(options: TableOptions) -> None:
     """Refuse none or several ways to split columns, and what --like decides."""
-    columns, parties = asked.columns, asked.parties
-    ways = {"--columns": columns, "--parties": parties, "--like": asked.like}
+    columns, parties = options.columns, options.parties
+    ways = {"--columns": columns, "--parties": parties, "--like": options.like}
     given = [option for option, value in ways.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
@@ -167,31 +132,17 @@ def _check_split(asked: _Asked) -> None:
         raise ConfigError("--columns is empty")
     if parties is not None:
         equal_widths(parties, max(parties, 1))
-    if asked.like is not None:
-        refuse_fixed(asked, "the partition", "features")
+    if options.like is not None:
+        refuse_fixed(options, "the partition", "features")
 
 
-def check_format_options(kind: str, asked: Any, place: str) -> None:
-    """Refuse options that would have no effect."""
-    csv = given_options(asked, "label", "drop", "separator") + ["--no-header"] * (not asked.header)
-    libsvm = given_options(asked, "zero_based", "features")
-    for owner, given in (("csv", csv), ("libsvm", libsvm), ("npz", given_options(asked, "x_key", "y_key"))):
-        for option in given if owner != kind else ():
-            raise ConfigError(
-                f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
-                f"{owner} if it is {owner}"
-            )
-    if kind != "csv" and (by_column := getattr(asked, "by_column", None)):
-        raise ConfigError(f"{place}{by_column[0]} is for CSV tables, not for {kind} (see --format)")
-
-
-def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int | None:
+def _declared(options: TableOptions, like: Partition | None, file: SourceFile) -> int | None:
     """Number of features that the options state, for a format that does not."""
-    columns, features = asked.columns, asked.features
+    columns, features = options.columns, options.features
     if features is not None and features < 1:
         raise ConfigError(f"--features {features}: must be at least 1")
-    if model is not None:
-        return sum(party.n_features for party in model.parties)
+    if like is not None:
+        return sum(party.n_features for party in like.parties)
     if columns is None:
         return features
     if not is_widths(columns):
@@ -202,34 +153,33 @@ def _declared(asked: _Asked, model: Partition | None, file: SourceFile) -> int |
     return total
 
 
-def _split(path: str, n_features: int, asked: _Asked, model: Partition | None) -> list[PartyColumns]:
+def _split(path: str, options: TableOptions, like: Partition | None, n_features: int) -> list[PartyColumns]:
     try:
-        if model is None:
-            return party_columns(asked.columns, asked.parties, asked.names, None, n_features)
-        widths, names = zip(*((party.n_features, party.name) for party in model.parties))
-        return by_widths(widths, names, n_features)
+        if like is None:
+            return party_columns(options.columns, options.parties, options.names, None, n_features)
+        return by_widths(*zip(*((party.n_features, party.name) for party in like.parties)), n_features)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-# --- second pass -----------------------------------------------------------------------------------------
-
-
-def _cut_blocks(
-    reader: Source, parties: list[_Party], n_samples: int, told: OnRead
+def _blocks(
+    reader: Source,
+    columns: list[PartyColumns],
+    parties: list[dict[str, Any]],
+    n_samples: int,
+    progress: Progress | None,
 ) -> Generator[list[Piece], None, None]:
-    """Of each block the rows of every party, which are cut by threads."""
-    rows = 0
-    with closing(in_order(partial(_cut, parties), reader.blocks())) as cuts:
-        for own in cuts:
-            yield [(number, rows, part) for number, part in enumerate(own)]
-            rows += own[0].shape[0]
-            told(own[0].shape[0])
+    """Of each block the rows of every party, as they are stored; they are cut by threads."""
+
+    def cut(block: Block) -> list[Rows]:
+        X = widened(block.X, sum(own.width for own in columns))
+        return [stored(own.take(X), p["kind"], p["transform"]) for own, p in zip(columns, parties)]
+
+    rows, told = 0, Steps(progress, "writing", n_samples)
+    with closing(in_order(cut, reader.blocks())) as cuts:
+        for parts in cuts:
+            yield [(number, rows, part) for number, part in enumerate(parts)]
+            rows += parts[0].shape[0]
+            told(parts[0].shape[0])
     if rows != n_samples:
         raise InputError(f"{reader.path}: {n_samples} rows at first, then {rows}: the file changed meanwhile")
-
-
-def _cut(parties: list[_Party], block: Block) -> list[Rows]:
-    """Each party's rows of a block, as they are stored."""
-    X = widened(block.X, sum(columns.width for columns, _ in parties))
-    return [stored(columns.take(X), own["kind"], own["transform"]) for columns, own in parties]

@@ -1,42 +1,49 @@
-"""Encode columns of a table as features: fitted on the training table, applied to all others."""
+"""Encode columns of a table as features: fitted on the training table, applied to all others.
+
+Instead, a public description may say all: bounds, categories and fill values written by a person, none
+learned. It is a TOML file with a table ``[columns.NAME]`` for each column, and encodes each cell without
+looking at other rows, so that one record changes only its own row.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
 import numpy as np
-from fastadmm.data_tools.column_types import Typing, read_column, recognise
-from fastadmm.data_tools.columns import TRUTH, truth_levels
-from fastadmm.data_tools.tables import Column, Table
-from fastadmm.errors import InputError
+from fastadmm.data_tools.column_types import Typing, as_numbers, read_column
+from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, nearest, truth_levels
+from fastadmm.data_tools.tables import Table
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_toml
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
 
-#: Nothing said about columns.
-AS_FOUND = Typing()
-
 
 @dataclass
 class EncodingReport:
-    """What happened while a table was encoded."""
+    """What happened while a table was encoded: numbers of cells by column."""
 
-    filled: dict[str, int] = field(default_factory=dict)
-    unseen: dict[str, int] = field(default_factory=dict)
+    filled: Counter[str] = field(default_factory=Counter)
+    unseen: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # one such category per column
     grouped: list[str] = field(default_factory=list)
-    outside: dict[str, int] = field(default_factory=dict)
+    outside: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: EncodingReport) -> None:
         """Add what happened in further rows."""
-        for key in ("filled", "unseen", "outside"):
-            own, more = getattr(self, key), getattr(other, key)
-            own |= {name: own.get(name, 0) + count for name, count in more.items()}
+        self.filled += other.filled
+        self.unseen += other.unseen
+        self.outside += other.outside
         self.examples = other.examples | self.examples
         self.grouped = other.grouped
 
@@ -55,31 +62,34 @@ class EncodingReport:
         return [f"{path}: column {name!r}: {line}" for name, line in told]
 
 
+# --- fitting ---------------------------------------------------------------------------------------------
+
+
 def fit_encoder(
     table: Table,
     columns: Sequence[str],
     rows: np.ndarray,
-    *,
-    missing: str = "refuse",
-    typing: Typing = AS_FOUND,
-    shown: Mapping[str, str] | None = None,
-    na: Mapping[str, Sequence[str]] | None = None,
+    missing: str,
+    typing: Typing,
+    shown: Mapping[str, str],
+    na: Mapping[str, Sequence[str]],
 ) -> Encoder:
     """Infer the type of each column and fit the replacements of missing values."""
-    encodings = []
-    for name in columns:
-        found = _fit_column(table, name, table.columns[name], rows, missing, typing)
-        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
-        encodings.append(replace(found, na=words, shown=(shown or {}).get(name, "")))
-    return checked(Encoder(tuple(encodings), missing), table)
+    fitted = [_fit_column(table, name, table.columns[name], rows, missing, typing) for name in columns]
+    named = (replace(f, na=words_for(f.name, na), shown=shown.get(f.name, "")) for f in fitted)
+    return checked(Encoder(tuple(named), missing), table)
+
+
+def words_for(name: str, na: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Words that mean "no value" in a column."""
+    return tuple(dict.fromkeys([*na.get("", ()), *na.get(name, ())]))
 
 
 def checked(encoder: Encoder, table: Table) -> Encoder:
     """An encoder that gives each feature its own name."""
-    names = encoder.feature_names
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
+    twice = [name for name, count in Counter(encoder.feature_names).items() if count > 1]
+    if twice:
+        raise InputError(f"{table.path}: two features would be named {twice[0]!r}: rename a column")
     return encoder
 
 
@@ -87,13 +97,14 @@ def refuse_grouped(table: Table, encodings: Sequence[ColumnEncoding], typing: Ty
     """Refuse points that may group thousands, where other columns have decimal commas."""
     comma = _comma_column(encodings)
     for encoding in encodings if comma is not None else ():
-        stated = typing.kinds.get(encoding.name) == "number"
-        if encoding.levels is None and table.columns[encoding.name].grouped and not stated:
-            raise InputError(
-                f"{table.path}: column {encoding.name!r}: points stand before three digits in all "
-                f"cells, and column {comma!r} has decimal commas: pass --decimal ',' if points group "
-                f"thousands here, or --types {quote(encoding.name)}=number if they are decimal points"
+        name, stated = encoding.name, typing.kinds.get(encoding.name) == "number"
+        if encoding.levels is None and table.columns[name].grouped and not stated:
+            problem = (
+                f"points stand before three digits in all cells, and column {comma!r} has decimal commas: "
+                f"pass --decimal ',' if points group thousands here, or --types {quote(name)}=number if they "
+                "are decimal points"
             )
+            raise table.refused(name, problem)
 
 
 def _comma_column(encodings: Sequence[ColumnEncoding]) -> str | None:
@@ -105,30 +116,29 @@ def _comma_column(encodings: Sequence[ColumnEncoding]) -> str | None:
 def _fit_column(
     table: Table, name: str, column: Column, rows: np.ndarray, missing: str, typing: Typing
 ) -> ColumnEncoding:
-    place = f"{table.path}: column {name!r}"
     count, at = column.first_missing(rows)
     if count == len(rows):
-        raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {quote(name)}")
-    reading = recognise(table, name, column, typing)
+        problem = f"no value in any row that is used: leave it out with --drop {quote(name)}"
+        raise table.refused(name, problem)
+    numbers, reading = as_numbers(table, name, column, typing)
     if count and missing == "refuse":
-        raise InputError(
-            f"{table.path}: {table.where(at)}, column {name!r}: missing value ({count} of {len(rows)} rows): "
-            "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
+        problem = (
+            f"missing value ({count} of {len(rows)} rows): choose --missing mean, median, most-frequent or "
+            "indicator, or leave the column out with --drop"
         )
+        raise table.refused(name, problem, at)
     indicator = missing == "indicator" and count > 0
     if reading is not None:
-        numbers = read_column(table, name, column, reading, "as other cells are")
-        fill = _fill(numbers, rows, missing)
-        return ColumnEncoding(name, None, fill, -1, indicator, reading=str(reading))
+        return ColumnEncoding(name, None, _fill(numbers, rows, missing), -1, indicator, reading=str(reading))
     text = column.as_text()
     found = sorted((word, n) for word, n in zip(text.words, text.counts(rows).tolist()) if word and n)
     levels, counts = [word for word, _ in found], [n for _, n in found]
-    if len(levels) > MAX_LEVELS and not typing.category(name):
-        raise InputError(
-            f"{place}: {len(levels)} different texts ({', '.join(levels[:3])}, ...), more than "
-            f"{MAX_LEVELS}: leave it out with --drop {quote(name)}, or keep it with "
-            f"--categorical {quote(name)}"
+    if len(levels) > MAX_LEVELS and typing.kinds.get(name) != "category":
+        problem = (
+            f"{len(levels)} different texts ({', '.join(levels[:3])}, ...), more than {MAX_LEVELS}: leave it "
+            f"out with --drop {quote(name)}, or keep it with --categorical {quote(name)}"
         )
+        raise table.refused(name, problem)
     fill_level = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
     return ColumnEncoding(name, tuple(levels), 0.0, fill_level, indicator)
 
@@ -139,15 +149,17 @@ def _fill(column: Column, rows: np.ndarray, missing: str) -> float:
         return 0.0  # never used
     present = column.values[rows]
     present = present[~np.isnan(present)]
-    if missing == "median":
-        with np.errstate(over="ignore"):  # an infinite one is refused when it is written
-            return float(np.median(present))
     if missing == "most-frequent":
         values, counts = np.unique(present, return_counts=True)
         return float(values[np.argmax(counts)])  # of equally frequent ones the smallest
-    with np.errstate(over="ignore"):  # of numbers near the largest; then half of them at a time
+    with np.errstate(over="ignore"):  # an infinite one is refused when it is written
+        if missing == "median":
+            return float(np.median(present))
         mean = present.mean()
     return float(mean if np.isfinite(mean) else 2 * (present / (2 * len(present))).sum())
+
+
+# --- encoding --------------------------------------------------------------------------------------------
 
 
 def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.ndarray, EncodingReport]:
@@ -159,31 +171,35 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
     X = np.zeros((len(rows), len(encoder.feature_names)))
     at = 0
     for encoding in encoder.columns:
-        column = table.require(encoding.name, "feature column")
-        absent = column.missing(rows)
-        if encoding.bins is not None:
-            absent &= not encoding.bins.knows_missing
+        name, bins, column = encoding.name, encoding.bins, table.require(encoding.name, "feature column")
+        missing = column.missing(rows)
+        absent = missing & (bins is None or not bins.knows_missing)
         if absent.any():
             if encoder.missing == "refuse":
-                row = int(rows[np.flatnonzero(absent)[0]])
-                raise InputError(
-                    f"{table.path}: {table.where(row)}, column {encoding.name!r}: missing value, and the "
-                    "training table was converted with --missing refuse"
-                )
-            report.filled[encoding.name] = int(absent.sum())
-        width = 1 if encoding.one_hot is None else len(encoding.one_hot)
-        if encoding.bins is not None:
-            X[:, at] = _evidence(table, encoding, column, rows, report)
-        elif encoding.levels is None:
+                problem = "missing value, and the training table was converted with --missing refuse"
+                raise table.refused(name, problem, int(rows[np.flatnonzero(absent)[0]]))
+            report.filled[name] = int(absent.sum())
+        if encoding.levels is None:
             values = _numbers(table, encoding, column)[rows]
-            values[absent] = encoding.fill
-            X[:, at] = encoding.scaled(values)
+            if bins and (outside := int(((values < bins.low) | (values > bins.high)).sum())):
+                report.outside[name] = outside  # which missing cells are not
+            values[missing] = encoding.fill
+            if bins is None:
+                X[:, at] = encoding.scaled(values)
+            else:
+                place = bins.of_numbers(values)
         else:
             codes = _codes(encoding, column, rows, report)
-            codes[absent] = encoding.fill_level
-            known = np.flatnonzero(codes >= 0)
-            X[known, at + codes[known]] = 1.0
-        at += width
+            codes[missing] = encoding.fill_level
+            if bins is None:
+                known = np.flatnonzero(codes >= 0)
+                X[known, at + codes[known]] = 1.0
+            else:  # what no bin has comes behind the bin of missing cells
+                place = np.array([*bins.groups, bins.count + 1])[codes]
+        if bins is not None:  # the weight of evidence, 0 for unseen categories, which say nothing
+            place = np.where(missing, bins.count, place) if bins.knows_missing else place
+            X[:, at] = np.array([*bins.woe, 0.0])[place]
+        at += 1 if encoding.one_hot is None else len(encoding.one_hot)
         if encoding.indicator:
             X[:, at] = absent
             at += 1
@@ -197,33 +213,10 @@ def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarr
     return read_column(table, encoding.name, column, reading, why).values
 
 
-def _evidence(
-    table: Table, encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: EncodingReport
-) -> np.ndarray:
-    """Weight of evidence of each cell's bin; 0, which says nothing, for unseen categories."""
-    assert encoding.bins is not None
-    bins, absent = encoding.bins, column.missing(rows)
-    if encoding.levels is None:
-        values = _numbers(table, encoding, column)[rows]
-        outside = int(((values < bins.low) | (values > bins.high)).sum())  # not where it is missing
-        if outside:
-            report.outside[encoding.name] = outside
-        place = bins.of_numbers(np.where(absent, encoding.fill, values))
-    else:
-        codes = _codes(encoding, column, rows, report)
-        codes[absent] = encoding.fill_level
-        # What no bin has comes behind the bin of missing cells.
-        place = np.array([*bins.groups, bins.count + 1])[codes]
-    if bins.knows_missing:
-        place = np.where(absent, bins.count, place)
-    return np.array([*bins.woe, 0.0])[place]
-
-
 def _codes(encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: EncodingReport) -> np.ndarray:
-    assert encoding.levels is not None
-    number = {level: i for i, level in enumerate(encoding.levels)}
-    text = column.as_text()
-    truths = truth_levels(encoding.levels)  # in any spelling
+    levels, text = encoding.levels or (), column.as_text()
+    number, truths = {level: i for i, level in enumerate(levels)}, truth_levels(levels)
+    # Truth values in any spelling.
     number |= {word: truths[t] for word in text.words if (t := TRUTH.get(word.lower(), -1.0)) in truths}
     table_of = np.array([number.get(word, encoding.other) for word in text.words], dtype=np.int64)
     words = text.values[rows]
@@ -247,14 +240,11 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
     result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
         absent, _ = table.columns[encoding.name].first_missing(rows)
-        record: dict[str, Any] = {
-            "column": encoding.name,
-            "type": "number" if encoding.levels is None else "category",
-            "features": len(encoding.feature_names),
-            "missing": absent,
-        }
-        if encoding.levels is not None:
-            record["levels"] = list(encoding.levels)
+        levels, kind = encoding.levels, "number" if encoding.levels is None else "category"
+        record = {"column": encoding.name, "type": kind, "features": len(encoding.feature_names)}
+        record |= {"missing": absent}
+        if levels is not None:
+            record["levels"] = list(levels)
         if encoding.bins is not None:
             record["bins"] = encoding.bins.count
         if encoding.reading:
@@ -263,8 +253,102 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
             record["bounds"] = [encoding.low, encoding.high]
         if absent and encoder.missing != "refuse":
             filled: object = encoding.fill
-            if encoding.levels is not None:
-                filled = encoding.levels[encoding.fill_level] if encoding.fill_level >= 0 else "all zeros"
+            if levels is not None:
+                filled = levels[encoding.fill_level] if encoding.fill_level >= 0 else "all zeros"
             record["filled_with"] = filled
         result.append(record)
     return result
+
+
+# --- public descriptions ---------------------------------------------------------------------------------
+
+_KEYS = {"number": ("low", "high", "fill"), "category": ("levels", "fill")}
+_PUBLIC = "from public knowledge and not from the rows, or leave the column out with --drop"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file says about columns."""
+
+    path: str  # for messages
+    columns: dict[str, ColumnEncoding]  # by the name in the file
+
+    @property
+    def categories(self) -> list[str]:
+        """Columns whose cells are read as text."""
+        return [column.name for column in self.columns.values() if column.levels is not None]
+
+    def encoder(self, table: Table, columns: Sequence[str], shown_as: Mapping[str, str]) -> Encoder:
+        """The encoder of one party's columns; nothing in it comes from their cells."""
+        encodings = []
+        for name in columns:
+            own = shown_as.get(name, "")
+            key = own if own in self.columns else name
+            if key not in self.columns:
+                raise ConfigError(
+                    f"{self.path}: column {name!r} of {table.path} is not described: describe it, or leave "
+                    f"it out with --drop {quote(name)}"
+                )
+            encodings.append(replace(self.columns[key], name=name, shown=own))
+        return checked(Encoder(tuple(encodings), DESCRIBED), table)
+
+
+def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:
+    """Read a description."""
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    tables, place = values.pop("columns", None), shown(path)
+    if values or not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
+        raise ConfigError(f"{place}: give one table [columns.NAME] for each column, and nothing else")
+    kept = {n: t for n, t in tables.items() if not {n, n.partition(".")[2]} & set(drop)}
+    return Description(place, {n: _described(n, t, f"{place}: column {n!r}") for n, t in kept.items()})
+
+
+def _described(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
+    kind = table.get("type")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ConfigError(f'{place}: key \'type\': give "number" or "category"')
+    for key in table:
+        if key not in ("type", *_KEYS[kind]):
+            raise ConfigError(f"{place}: unknown key {key!r}; a {kind} has {', '.join(_KEYS[kind])}")
+    if kind == "category":
+        return _described_category(name, table, place)
+    if "low" not in table or "high" not in table:
+        raise ConfigError(f"{place}: no bounds: give low and high, {_PUBLIC} {quote(name)}")
+    low, high = (_real(table[key], f"{place}: key {key!r}") for key in ("low", "high"))
+    if not low < high or not isfinite(high - low):
+        raise ConfigError(f"{place}: low = {low:g} must be below high = {high:g}")
+    fill = _real(table.get("fill", low + (high - low) / 2.0), f"{place}: key 'fill'")
+    if not low <= fill <= high:
+        raise ConfigError(f"{place}: key 'fill': {fill:g} is not between low = {low:g} and high = {high:g}")
+    return ColumnEncoding(name, fill=fill, low=low, high=high)
+
+
+def _described_category(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
+    given = table.get("levels")
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"{place}: no levels: give the list of categories, {_PUBLIC} {quote(name)}")
+    levels = [_text(level, f"{place}: key 'levels'") for level in given]
+    if twice := [level for level, count in Counter(levels).items() if count > 1]:
+        raise ConfigError(f"{place}: key 'levels': {twice[0]!r} is given twice")
+    if OTHER not in levels:
+        levels.append(OTHER)
+    fill = _text(table.get("fill", OTHER), f"{place}: key 'fill'")
+    if fill not in levels:
+        raise ConfigError(f"{place}: key 'fill': {fill!r} is none of the levels{nearest(fill, levels)}")
+    return ColumnEncoding(name, tuple(levels), fill_level=levels.index(fill), other=levels.index(OTHER))
+
+
+def _real(value: Any, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
+        raise ConfigError(f"{place}: {value!r} is not a finite number")
+    return float(value)
+
+
+def _text(value: Any, place: str) -> str:
+    text = canonical_text(str(value).strip()) if isinstance(value, str | int | float) else ""
+    if not text or isinstance(value, bool) or "\0" in text:
+        raise ConfigError(f"{place}: {value!r} is not the text of a category")
+    return text

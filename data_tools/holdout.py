@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from fastadmm.data_tools.column_types import Typing, read_column, recognise
-from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.dates import date_formats, to_number
-from fastadmm.data_tools.tables import Column, Table
+from fastadmm.data_tools.cell_text import date_formats, to_number
+from fastadmm.data_tools.column_types import Typing, as_numbers
+from fastadmm.data_tools.columns import Column, is_number
+from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 
 _WAYS = "0.3, time:COLUMN=0.3, time:COLUMN=2024-01-31 or group:COLUMN=0.3"
@@ -46,7 +46,7 @@ class HoldOut:
         if self.kind == "time":
             held = self._late(table, rows, typing)
         elif self.kind == "group":
-            column = self._full(table, table.columns[self.column].as_text(), rows, "group")
+            column = self._full(table, table.columns[self.column].as_text(), rows)
             held = self._first(_hashes(column.words)[column.values[rows]])
         else:
             held = self._first(_hashes(map(str, ids.tolist())))
@@ -74,10 +74,8 @@ class HoldOut:
         dated = self.share is None and not is_number(self.start)
         kind = "days" if dated or not all(map(is_number, filter(None, column.words))) else "number"
         own = replace(typing, kinds={name: typing.kinds.get(name, kind)})
-        reading = recognise(table, name, column, own)
-        if reading is not None:
-            column = read_column(table, name, column, reading, "as other cells are")
-        times = self._full(table, column, rows, "time").values[rows]
+        column, reading = as_numbers(table, name, column, own)
+        times = self._full(table, column, rows).values[rows]
         if self.share is not None:
             return self._first(-times)
         if not dated:
@@ -89,11 +87,11 @@ class HoldOut:
                 return times >= start
         raise ConfigError(f"--split {self.text!r}: {self.start!r} is no date; write it as 2024-01-31")
 
-    def _full(self, table: Table, column: Column, rows: np.ndarray, what: str) -> Column:
+    def _full(self, table: Table, column: Column, rows: np.ndarray) -> Column:
         """The column, which must have a value in all rows."""
         absent, at = column.first_missing(rows)
-        if absent or (what == "time" and column.kind != "number"):
-            raise InputError(f"{table.path}: {table.where(max(at, 0))}, column {self.column!r}: no {what}")
+        if absent or (self.kind == "time" and column.kind != "number"):
+            raise table.refused(self.column, f"no {self.kind}", max(at, 0))
         return column
 
 

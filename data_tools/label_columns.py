@@ -1,22 +1,201 @@
-"""Labels of a table's rows, and the weights and offsets kept beside them."""
+"""Labels of rows, collected block by block, checked and mapped once; and what tables keep beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import difflib
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
-from fastadmm.data_tools.column_types import Typing, are_truths, read_column, recognise
-from fastadmm.data_tools.columns import pieces
-from fastadmm.data_tools.encoding import AS_FOUND
-from fastadmm.data_tools.labels import LabelCollector, Labels
-from fastadmm.data_tools.number_text import written
-from fastadmm.data_tools.tables import Cells, Column, Layout, Table, read_table
+from fastadmm.data_tools.cell_text import written
+from fastadmm.data_tools.column_types import AS_FOUND, Typing, are_truths, as_numbers, read_column, recognise
+from fastadmm.data_tools.columns import Column, is_number, pieces, words_of
+from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.class_names import event_of
+from fastadmm.problem.targets import MAX_CLASSES as MOST
 from fastadmm.store.cell_reading import CellReading
+
+#: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
+MAX_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Checked labels."""
+
+    y: np.ndarray
+    task: str
+    classes: tuple[str, ...] | None  # original labels of class 0, 1 and so on, as text; None for regression
+    reading: str = ""  # how they are read as numbers, a CellReading as text
+    weight: np.ndarray | None = None  # of shape (N,): sample weights
+    offset: np.ndarray | None = None  # of shape (N,): what is added to scores
+    exposure: bool = False  # whether these are logarithms of exposures
+
+
+def label_text(value: float | str) -> str:
+    """Canonical text of a label: ``"1"`` for 1, 1.0, ``"+1"`` and ``"1.0"``; other text is kept."""
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    if not math.isfinite(number):
+        return str(value)
+    return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
+
+
+class LabelCollector:
+    """Collects the labels of a source; 8 bytes per sample."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._chunks: list[np.ndarray] = []  # float64, or int64 codes into _words for blocks with text
+        self._words: dict[str, int] = {}
+
+    def _refused(self, problem: str) -> InputError:
+        return InputError(f"{self.path}: {problem}")
+
+    def append(self, labels: np.ndarray) -> None:
+        """Add a block's labels."""
+        if labels.dtype == object:
+            found = words_of(labels.tolist())
+            self.append_words(found.codes, found.words)
+        else:
+            self._chunks.append(np.array(labels, dtype=np.float64))
+
+    def append_words(self, codes: np.ndarray, words: Sequence[str]) -> None:
+        """Add a block's labels that are text."""
+        known = [self._words.setdefault(label_text(word), len(self._words)) for word in words]
+        if spoiled := next((word for word in self._words if "\0" in word), None):
+            raise self._refused(f"label {spoiled!r} holds a NUL character; remove it")
+        if len(self._words) > MOST:
+            shown = ", ".join(sorted(self._words)[:5])
+            raise self._refused(
+                f"labels are text with more than {MOST} distinct values ({shown}, ...): choose another label "
+                "column"
+            )
+        self._chunks.append(np.array(known, dtype=np.int64)[codes])
+
+    def finish(
+        self,
+        task: str = "auto",
+        classes: tuple[str, ...] | None = None,
+        positive: str | None = None,
+        *,
+        ask: bool = True,
+    ) -> Labels:
+        """Check all labels and map them; ``ask`` refuses two words that do not tell which is class 1."""
+        if self._words:
+            if task == "regression":
+                raise self._refused(f"label {self._word!r} is not a number, as a regression needs")
+            texts, coded = self._coded_words()
+        else:
+            y = np.concatenate(self._chunks) if self._chunks else np.empty(0)
+            distinct = np.empty(0) if task == "regression" else np.unique(y)
+            if task == "regression" or (task == "auto" and classes is None and self._is_target(distinct)):
+                if positive is not None:
+                    raise ConfigError(
+                        f"--positive {positive!r}: the labels are of a regression, which has no classes"
+                    )
+                return Labels(y, "regression", None)
+            texts, coded = [label_text(value) for value in distinct], np.searchsorted(distinct, y)
+        self._chunks = []
+        if classes is None:
+            names = self._classes(texts, positive, ask)
+        else:
+            names = classes
+            for text in texts:
+                if text not in names:
+                    raise self._refused(_no_class(text, names))
+            if positive is not None:
+                raise ConfigError(f"--positive {positive!r}: the classes are those of --like")
+        numbers = np.array([names.index(text) for text in texts], dtype=np.float64)
+        return Labels(numbers[coded], "classification", names)
+
+    @property
+    def _word(self) -> str:
+        return next(word for word in self._words if not is_number(word))
+
+    def _is_target(self, distinct: np.ndarray) -> bool:
+        """Whether numbers are those of a regression; a few whole ones may also be classes."""
+        if 2 < len(distinct) <= MAX_CLASSES and np.all(distinct == np.round(distinct)):
+            raise self._refused(
+                f"{len(distinct)} distinct whole-number labels ({_listing(distinct)}): for a regression pass "
+                "--task regression, for classes --task classification"
+            )
+        return len(distinct) > 2
+
+    def _coded_words(self) -> tuple[list[str], np.ndarray]:
+        """Different labels in order, and which each row has; numbers get the codes of their texts."""
+        chunks = []
+        for chunk in self._chunks:
+            if chunk.dtype == np.float64:
+                values, inverse = np.unique(chunk, return_inverse=True)
+                if len(values) > MAX_CLASSES:
+                    raise self._refused(f"labels are numbers except {self._word!r}: correct that label")
+                codes = [self._words.setdefault(label_text(value), len(self._words)) for value in values]
+                chunk = np.array(codes)[inverse]
+            chunks.append(chunk)
+        coded, texts = np.concatenate(chunks), list(self._words)
+        seen: dict[str, int] = {}
+        for code, text in enumerate(texts):
+            first = seen.setdefault(" ".join(text.split()).casefold(), code)
+            if first != code:
+                rows = [int((coded == k).sum()) for k in (first, code)]
+                raise self._refused(
+                    f"labels {texts[first]!r} ({rows[0]} rows) and {text!r} ({rows[1]} rows) differ only by "
+                    "case or spaces: write them alike"
+                )
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        return [texts[i] for i in order], np.argsort(order)[coded]
+
+    def _classes(self, texts: list[str], positive: str | None, ask: bool) -> tuple[str, ...]:
+        """The distinct labels, which are in sorted order; of two, the event is class 1."""
+        if len(texts) == 1:
+            raise self._refused(
+                f"only one class, label {texts[0]!r} in every row: nothing to learn; to evaluate a model on "
+                "these rows, pass --like"
+            )
+        if len(texts) > MOST:
+            advice = "; for a regression pass --task regression" if all(map(is_number, texts)) else ""
+            raise self._refused(
+                f"{len(texts)} classes ({_listing(texts)}), but at most {MOST} are supported{advice}"
+            )
+        if positive is not None and ((positive := label_text(positive)) not in texts or len(texts) != 2):
+            raise ConfigError(f"{self.path}: --positive {positive!r}: the labels are {_listing(texts)}")
+        if len(texts) != 2:
+            return tuple(texts)
+        event = positive if positive is not None else event_of(texts)
+        if event is None and ask and not all(map(is_number, texts)):
+            first, second = map(repr, texts)
+            raise self._refused(
+                f"labels {first} and {second}: which one is counted, as class 1? pass "
+                f"--positive {shlex.quote(texts[1])} or --positive {shlex.quote(texts[0])}"
+            )
+        return tuple(texts[::-1] if event == texts[0] else texts)
+
+
+def _no_class(text: str, classes: tuple[str, ...]) -> str:
+    none = f"is none of {_listing(list(classes))}, the classes"
+    if len(classes) == 2:
+        none = f"is neither {classes[0]!r} nor {classes[1]!r}, the classes"
+    folded = {name.casefold(): name for name in reversed(classes)}
+    near = difflib.get_close_matches(text.casefold(), [name.casefold() for name in classes], n=1)
+    hint = f"; is it {folded[near[0]]!r}?" if near else ""
+    return f"label {text!r} {none} of training{hint}"
+
+
+def _listing(values: np.ndarray | list[str]) -> str:
+    shown = ", ".join(label_text(value) for value in values[:MAX_CLASSES])
+    return shown + (", ..." if len(values) > MAX_CLASSES else "")
+
+
+# --- columns of tables -----------------------------------------------------------------------------------
 
 
 def _written_numbers(column: Column) -> bool:
@@ -35,26 +214,23 @@ def labels_of(
     typing: Typing = AS_FOUND,
     reading: CellReading | None = None,
     report: list[str] | None = None,
+    weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
 ) -> Labels:
-    """Labels of some rows of a table."""
+    """Labels of some rows of a table, with weights and offsets from other columns."""
     column = table.columns[name]
     absent, at = column.first_missing(rows)
     if absent:
-        raise InputError(
-            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({absent} of "
-            f"{len(rows)} rows): remove these rows"
-        )
-    known = classes is not None and column.kind != "number" and not set(column.words) - {*classes, ""}
+        problem = f"missing label ({absent} of {len(rows)} rows): remove these rows"
+        raise table.refused(name, problem, at, "label")
     found: CellReading | None = None
     why = "as other labels are"
-    if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
-        found, why = reading, f"as the labels of training are read ({reading.words()})"
-    elif (
-        not known
-        and not are_truths(column.words)
-        and (column.kind in ("text", "raw") or _written_numbers(column))
-    ):
-        found = recognise(table, name, column, typing)
+    if column.kind != "number" and (classes is None or set(column.words) - {*classes, ""}):
+        if reading is not None and not reading.plain:
+            found, why = reading, f"as the labels of training are read ({reading.words()})"
+        elif not are_truths(column.words) and (column.kind != "mixed" or _written_numbers(column)):
+            found = recognise(table, name, column, typing)
     if found is not None:
         if not found.plain and report is not None:
             report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
@@ -66,38 +242,15 @@ def labels_of(
         else:
             used, codes = np.unique(column.values[part], return_inverse=True)
             collector.append_words(codes, [column.words[k] for k in used.tolist()])
-    return replace(collector.finish(task, classes, positive), reading=str(found or ""))
-
-
-def with_columns(
-    labels: Labels,
-    table: Table,
-    rows: np.ndarray,
-    *,
-    weight: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    typing: Typing = AS_FOUND,
-) -> Labels:
-    """The labels with weights and offsets from other columns of their table."""
+    labels = collector.finish(task, classes, positive)
     if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
         what = "classes" if labels.classes is not None else "negative numbers"
         raise ConfigError(
             f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
         )
-    return replace(
-        labels,
-        weight=weight_of(table, rows, weight, typing),
-        offset=offset_of(table, rows, offset, exposure, typing),
-        exposure=exposure is not None,
-    )
-
-
-def weight_of(
-    table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
-) -> np.ndarray | None:
-    """Sample weights of some rows. Shapes: rows, the result (k,)."""
-    return None if name is None else _numbers(table, name, rows, "weight", typing)
+    weights = None if weight is None else _numbers(table, weight, rows, "weight", typing)
+    offsets, exposed = offset_of(table, rows, offset, exposure, typing), exposure is not None
+    return replace(labels, reading=str(found or ""), weight=weights, offset=offsets, exposure=exposed)
 
 
 def offset_of(
@@ -123,17 +276,15 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
     """A number for each of some rows; none may be missing. Shapes: rows, the result (k,)."""
     column = table.require(name, f"{what} column")
     if column.kind in ("text", "raw") or _written_numbers(column):
-        found = recognise(table, name, column, typing)
-        if found is not None:
-            column = read_column(table, name, column, found, "as other cells are")
+        column, _ = as_numbers(table, name, column, typing)
     if column.kind != "number":
-        raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
+        raise table.refused(name, "not all cells are numbers", what=what)
     values = column.values[rows]
     fault, wrong = _WRONG[what]
     if (bad := np.flatnonzero(np.isnan(values) | wrong(values))).size:
         value = values[bad[0]]
         problem = "missing value: fill it, or leave the row out" if np.isnan(value) else f"{value:g} {fault}"
-        raise InputError(f"{table.path}: {table.where(int(rows[bad[0]]))}, {what} column {name!r}: {problem}")
+        raise table.refused(name, problem, int(rows[bad[0]]), what)
     return values
 
 
@@ -160,8 +311,7 @@ def write_label_table(
     read = read_table(table, Layout(separator), Cells(id=id))
     read.require(label, "label column")
     rows = rows_of(table_ids(read, id, duplicates, id_pattern), alignment)
-    labels = labels_of(read, label, rows, task, classes, positive=positive)
-    labels = with_columns(labels, read, rows, **columns)
+    labels = labels_of(read, label, rows, task, classes, positive=positive, **columns)
     how: dict[str, Any] = {"task": labels.task, "classes": labels.classes, "exposure": labels.exposure}
     with LabelWriter(out, **how, force=True) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

@@ -10,13 +10,15 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.columns import Growing, Scratch
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
+from fastadmm.files.atomic import storage_errors
 from fastadmm.store.elements import make_csr
 from scipy import sparse
 
@@ -34,32 +36,6 @@ _FORGIVEN = re.compile(rb"[_\0]|qid")
 
 #: Bytes of parsed rows kept in memory between two passes; more of them wait in files without a name.
 CACHE_BYTES = 32 << 20
-
-
-class _Kept:
-    """Parsed blocks."""
-
-    def __init__(self, folder: str | Path) -> None:
-        scratch = Scratch(folder, CACHE_BYTES)
-        self._arrays = [Growing(scratch, kind) for kind in (np.float64, np.int32, np.int32)]
-        self._labels: list[tuple[np.ndarray, int]] = []  # of each block, and the width of its rows
-
-    def put(self, block: Block) -> None:
-        """Keep a block."""
-        X: Any = block.X
-        for array, values in zip(self._arrays, (X.data, X.indices, X.indptr)):
-            array.append(values)
-        self._labels.append((block.labels, X.shape[1]))
-
-    def blocks(self) -> Iterator[Block]:
-        """All blocks in turn."""
-        at = row = 0
-        for labels, width in self._labels:
-            data, indices, indptr = (array.array() for array in self._arrays)  # no page stays mapped
-            own = indptr[row : row + len(labels) + 1]
-            end = at + int(own[-1])
-            yield Block(make_csr(data[at:end], indices[at:end], own, (len(labels), width)), labels)
-            at, row = end, row + len(own)
 
 
 class LibsvmSource:
@@ -81,24 +57,36 @@ class LibsvmSource:
         zero_based: bool = False,
         scratch: str | Path | None = None,
     ) -> None:
-        self.files = files
-        self._scratch = scratch
-        self._kept: _Kept | None = None
+        self.files, self._scratch = files, scratch
+        self._kept: Any = None  # a file of the arrays of all blocks
+        self._shapes: list[tuple[int, int]] = []
         self.path = files[0].shown if path is None else path
-        self.n_features = n_features
-        self.zero_based = zero_based
+        self.n_features, self.zero_based = n_features, zero_based
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows, which are parsed once if there is a scratch folder to keep them in."""
         if self._kept is not None:
-            yield from self._kept.blocks()
+            self._kept.seek(0)
+            for shape in self._shapes:
+                data, indices, indptr, labels = (np.load(self._kept) for _ in range(4))
+                yield Block(make_csr(data, indices, indptr, shape), labels)
             return
-        kept = None if self._scratch is None else _Kept(self._scratch)
+        kept, shapes = None, []
+        if self._scratch is not None:
+            kept = SpooledTemporaryFile(CACHE_BYTES, dir=self._scratch, prefix=".fastadmm-")  # noqa: SIM115
+            finalize(self, kept.close)
         for block in self._parsed(on_read):
+            X: Any = block.X
+            shapes.append(X.shape)
             if kept is not None:
-                kept.put(block)
+                with storage_errors(str(self._scratch)):
+                    for array in (X.data, X.indices, X.indptr, block.labels):
+                        np.save(kept, array)
             yield block
-        self._kept = kept
+        if kept is not None:
+            with storage_errors(str(self._scratch)):
+                kept.flush()
+        self._kept, self._shapes = kept, shapes
 
     def _parsed(self, on_read: OnRead | None) -> Iterator[Block]:
         for file in self.files:

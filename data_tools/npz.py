@@ -5,13 +5,13 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.blocks import Block, OnRead, Rows
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 from fastadmm.store.elements import first_not_finite
 from scipy import sparse
@@ -37,83 +37,76 @@ class NpzSource:
     feature_names: list[str] | None = None
 
     def __init__(self, source: SourceFile, *, x_key: str | None = None, y_key: str = "y") -> None:
-        self.source, self.path, self.y_key = source, source.shown, y_key
+        self.source, self.path, self.label, self._x_key = source, source.shown, y_key, x_key
         with self._open() as archive:
-            self.keys = list(archive.files)
-            if not self.keys:
-                raise InputError(f"{self.path}: is a zip archive without arrays, not an NPZ file")
-            csr = {"data", "indices", "indptr", "shape"} <= set(self.keys)
+            self.columns = list(archive.files)  # names of all arrays
+            if not self.columns:
+                raise self._refused("is a zip archive without arrays, not an NPZ file")
+            csr = {"data", "indices", "indptr", "shape"} <= set(self.columns)
             self._X: Any
-            if x_key is None and "X" not in self.keys and csr:
+            if x_key is None and "X" not in self.columns and csr:
                 self.kind, self._X = "csr", self._csr(archive)
             else:
                 self.kind, self._X = "dense", self._array(archive, x_key or "X", "x_key")
                 if self._X.ndim != 2:
-                    raise InputError(
-                        f"{self._place(x_key or 'X')} has shape {self._X.shape}, expected (rows, columns)"
-                    )
+                    raise self._refused(f"has shape {self._X.shape}, expected (rows, columns)", x_key or "X")
             self.n_rows, self.n_features = self._X.shape
             self._y = self._array(archive, y_key, "y_key")
         if self._y.shape not in {(self.n_rows,), (self.n_rows, 1)}:
-            raise InputError(
-                f"{self.path}: array {y_key!r} has shape {self._y.shape}, but there are {self.n_rows} "
-                "rows: save one label for each"
-            )
+            problem = f"has shape {self._y.shape}, but there are {self.n_rows} rows: save one label for each"
+            raise self._refused(problem, y_key)
         if self.n_rows == 0:
-            raise InputError(f"{self.path}: no rows")
+            raise self._refused("no rows")
         if self.n_features == 0:
-            raise InputError(f"{self.path}: no feature columns")
+            raise self._refused("no feature columns")
 
-    def _place(self, key: str) -> str:
-        return f"{self.path}: array {key!r}"
+    def _refused(self, problem: str, key: str = "") -> InputError:
+        return InputError(f"{self.path}: array {key!r} {problem}" if key else f"{self.path}: {problem}")
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        with ExitStack() as stack:
-            try:
-                raw = stack.enter_context(open(self.source.path, "rb"))
-                archive = stack.enter_context(np.load(raw, allow_pickle=False))
-            except _DAMAGED as error:
-                raise InputError(
-                    f"{self.path}: damaged or truncated NPZ file ({error}): copy or download it again"
-                ) from None
+        raw = archive = None
+        try:
+            raw = open(self.source.path, "rb")  # noqa: SIM115 - closed below
+            archive = np.load(raw, allow_pickle=False)
+        except _DAMAGED as error:
+            if raw is not None:
+                raw.close()
+            raise self._refused(
+                f"damaged or truncated NPZ file ({error}): copy or download it again"
+            ) from None
+        with raw, archive:
             yield archive
         self.source.check_unchanged()
 
     def _array(self, archive: Any, key: str, option: str = "x_key", kinds: str = "biuf") -> np.ndarray:
         """An array of numbers, or of another kind."""
-        if key not in self.keys:
-            raise InputError(f"{self.path}: no array {key!r}{nearest(key, self.keys)} (choose with {option})")
+        if key not in self.columns:
+            raise self._refused(f"no array {key!r}{nearest(key, self.columns)} (choose with {option})")
         try:
             found: np.ndarray = archive[key]
         except _DAMAGED as error:
             reason = " ".join(str(error).split())
+            problem = f"is damaged: {reason}: copy or download the file again"
             if "allow_pickle" in reason:
-                raise InputError(
-                    f"{self._place(key)} holds Python objects (pickled), which are never loaded: "
-                    "save numeric arrays"
-                ) from None
-            raise InputError(
-                f"{self._place(key)} is damaged: {reason}: copy or download the file again"
-            ) from None
+                problem = "holds Python objects (pickled), which are never loaded: save numeric arrays"
+            raise self._refused(problem, key) from None
         if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
             kind = getattr(found, "dtype", "of no array")
-            raise InputError(f"{self._place(key)} has type {kind}, expected numbers")
+            raise self._refused(f"has type {kind}, expected numbers", key)
         return found
 
     def _csr(self, archive: Any) -> sparse.csr_array:
-        if "format" in self.keys:
+        if "format" in self.columns:
             name = self._array(archive, "format", kinds="SU").item()
             name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
             if name != "csr":
-                raise InputError(f"{self.path}: sparse format {name!r}: save matrix.tocsr() instead")
+                raise self._refused(f"sparse format {name!r}: save matrix.tocsr() instead")
         shape = self._array(archive, "shape")
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
-            raise InputError(f"{self.path}: array 'shape' must hold two whole numbers, not {shape.tolist()}")
+            raise self._refused(f"must hold two whole numbers, not {shape.tolist()}", "shape")
         if shape[1] > MOST_COLUMNS:
-            raise InputError(
-                f"{self.path}: array 'shape' says {shape[1]} columns; at most {MOST_COLUMNS} are read"
-            )
+            raise self._refused(f"says {shape[1]} columns; at most {MOST_COLUMNS} are read", "shape")
         data, columns, indptr = (self._array(archive, key) for key in ("data", "indices", "indptr"))
         try:
             if {columns.dtype.kind, indptr.dtype.kind} - {"i", "u"}:
@@ -126,10 +119,13 @@ class NpzSource:
                 )
         except (ValueError, IndexError, OverflowError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(
-                f"{self.path}: arrays 'data', 'indices', 'indptr' are no CSR matrix: {reason}"
-            ) from None
+            raise self._refused(f"arrays 'data', 'indices', 'indptr' are no CSR matrix: {reason}") from None
         return X
+
+    def texts(self, name: str) -> np.ndarray:
+        """Another array with a number for each row."""
+        other = NpzSource(self.source, x_key=self._x_key, y_key=name)
+        return np.concatenate([block.labels for block in other.blocks()])
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows."""
@@ -139,7 +135,7 @@ class NpzSource:
             y = self._y[start:end].astype(np.float64).reshape(-1)
             if not np.isfinite(y).all():
                 bad = int(np.flatnonzero(~np.isfinite(y))[0])
-                raise InputError(f"{self._place(self.y_key)}, row {start + bad + 1}: label {y[bad]}")
+                raise InputError(f"{self.path}: array {self.label!r}, row {start + bad + 1}: label {y[bad]}")
             yield Block(self._rows(start, end), y)
             if on_read is not None:
                 size = self.source.size
@@ -154,11 +150,11 @@ class NpzSource:
         end = int(np.searchsorted(indptr, indptr[start] + BLOCK_VALUES, side="right")) - 1
         return min(max(end, start + 1), start + BLOCK_VALUES)
 
-    def _rows(self, start: int, end: int) -> np.ndarray | sparse.csr_array:
+    def _rows(self, start: int, end: int) -> Rows:
         X = self._X[start:end].astype(np.float64)
         if bad := first_not_finite(X):
-            place = f"{self.path}: row {start + bad[0] + 1}, column {bad[1] + 1}"
-            raise InputError(f"{place}: {X[bad]}: every value must be finite")
+            place = f"row {start + bad[0] + 1}, column {bad[1] + 1}"
+            raise self._refused(f"{place}: {X[bad]}: every value must be finite")
         if self.kind == "dense":
             return np.ascontiguousarray(X)
         X.sort_indices()  # SciPy does not promise an order, so any order is accepted
@@ -166,9 +162,7 @@ class NpzSource:
         same = same[~np.isin(same, X.indptr)]  # neighbours in two different rows
         if len(same):
             row = start + int(np.searchsorted(X.indptr, same[0], side="right"))
-            raise InputError(
-                f"{self.path}: row {row}, column {int(X.indices[same[0]]) + 1}: appears twice in the row: "
-                "call sum_duplicates() before saving"
-            )
+            place = f"row {row}, column {int(X.indices[same[0]]) + 1}"
+            raise self._refused(f"{place}: appears twice in the row: call sum_duplicates() before saving")
         X.has_canonical_format = True
         return X

@@ -16,6 +16,9 @@ from typing import Any, BinaryIO
 from fastadmm.errors import InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 
+#: Called with the number of bytes of the source consumed since the last call (compressed bytes, as on disk).
+OnRead = Callable[[int], None]
+
 #: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
 BLOCK_BYTES = 2 << 20
 
@@ -37,6 +40,7 @@ _UNREAD = {
 
 _WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
+_ARRAY = "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)"
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
@@ -68,9 +72,8 @@ class SourceFile:
     """A source file that can be opened any number of times."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.name = self.path.name
-        self.shown = shown(path)
+        self.path, self.name, self.shown = Path(path), Path(path).name, shown(path)
+        self.encoding: str | None = None
         try:
             if self.path.is_dir():
                 raise StorageError(f"{self.shown}: is a directory; give a data file")
@@ -84,30 +87,28 @@ class SourceFile:
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
                 head = raw.read(72)
-                entry, length = head[22:], int.from_bytes(head[18:20], "little")
-        except StorageError:
-            raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
+            raise self._unreadable(error) from None
         if self.size == 0:
             raise InputError(f"{self.shown}: file is empty")
-        named = self.path.suffix.lower() in _WORKBOOKS
-        if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
-            raise InputError(f"{self.shown}: is {_WORKBOOK}")
-        known = self.magic.startswith(b"PK\x03\x04") and length <= len(entry)
-        if known and not entry[:length].endswith(b".npy"):
-            raise InputError(
-                f"{self.shown}: is a zip archive without arrays, not an NPZ file: unpack it first"
-            )
-        self.encoding: str | None = None
-        self.compression: str | None = None
-        self._decompress: Callable[[BinaryIO], Any] | None = None
-        for magic, name, function in _COMPRESSIONS:
-            if self.magic.startswith(magic):
-                self.compression, self._decompress = name, function
-        for magic, what in _FOREIGN:
-            if self.magic.startswith(magic):
-                raise InputError(f"{self.shown}: is {what}")
+        entry, length = head[22:], int.from_bytes(head[18:20], "little")
+        what = next((what for magic, what in _FOREIGN if self.magic.startswith(magic)), "")
+        if self.is_zip and (self.path.suffix.lower() in _WORKBOOKS or entry.startswith(_IN_WORKBOOKS)):
+            what = _WORKBOOK
+        elif self.magic.startswith(b"PK\x03\x04") and length <= len(entry):
+            arrays = entry[:length].endswith(b".npy")
+            what = "" if arrays else "a zip archive without arrays, not an NPZ file: unpack it first"
+        if what:
+            raise InputError(f"{self.shown}: is {what}")
+        self.compression, self._decompress = next(
+            ((name, undo) for magic, name, undo in _COMPRESSIONS if self.magic.startswith(magic)),
+            (None, None),
+        )
+
+    def _unreadable(self, error: Exception) -> StorageError:
+        if isinstance(error, StorageError):
+            return error
+        return StorageError(f"{self.shown}: cannot read: {getattr(error, 'strerror', None) or error}")
 
     def state(self) -> tuple[int, int, int]:
         """What differs once a file has been written to."""
@@ -143,16 +144,16 @@ class SourceFile:
         """Whether the file is a Parquet table."""
         return self.magic.startswith(b"PAR1")
 
-    def open(self, on_read: Callable[[int], None] | None = None) -> io.BufferedReader:
+    def open(self, on_read: OnRead | None = None) -> io.BufferedReader:
         """Open the decompressed bytes for sequential reading."""
         try:
             raw = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by the reader returned
         except OSError as error:
-            raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
+            raise self._unreadable(error) from None
         stream: Any = io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
         return stream if self.encoding is None else io.BufferedReader(_Recoded(self, stream, self.encoding))
 
-    def line_blocks(self, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, bytes]]:
+    def line_blocks(self, on_read: OnRead | None = None) -> Iterator[tuple[int, bytes]]:
         """Stream the text in blocks of complete lines, each with the number of its first line."""
         line, size = 1, 0
         pending: list[bytes] = []  # pieces of a line that has not ended yet
@@ -179,11 +180,9 @@ class SourceFile:
 class _Guarded(io.RawIOBase):
     """Raw stream over the decompressed bytes; turns every decoder's exceptions into one line."""
 
-    def __init__(self, source: SourceFile, raw: io.FileIO, on_read: Callable[[int], None] | None) -> None:
-        self._source = source
-        self._raw = raw
+    def __init__(self, source: SourceFile, raw: io.FileIO, on_read: OnRead | None) -> None:
+        self._source, self._raw, self._on_read = source, raw, on_read
         self._inner = source._decompress(raw) if source._decompress else raw
-        self._on_read = on_read
         self._count = self._told = 0
 
     def readable(self) -> bool:
@@ -199,12 +198,12 @@ class _Guarded(io.RawIOBase):
             raise InputError(f"{place} end early, {after}: {problem}") from None
         except (zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and (source.compression is None or error.errno is not None):
-                raise StorageError(f"{source.shown}: cannot read: {_reason(error)}") from None
+                raise source._unreadable(error) from None
             problem = "copy or download the file again"
             raise InputError(f"{place} are damaged {after} ({error}): {problem}") from None
         self._count += count
         if not count:
-            self._source.check_unchanged()
+            source.check_unchanged()
         if self._on_read is not None:
             at = self._raw.tell()
             self._on_read(at - self._told)
@@ -222,26 +221,21 @@ class _Recoded(io.RawIOBase):
     """Text of another encoding, as UTF-8."""
 
     def __init__(self, source: SourceFile, stream: Any, encoding: str) -> None:
-        self._source, self._stream, self._encoding = source, stream, encoding
+        self._stream, self._ready = stream, b""
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._ready = b""
+        self._problem = f"{source.shown}: not {encoding} text: pass --encoding, or convert the file to UTF-8"
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._ready:
+        raw = b"any"
+        while raw and not self._ready:
             raw = self._stream.read(1 << 18)
             try:
                 self._ready = self._decoder.decode(raw, final=not raw).encode("utf-8")
             except UnicodeError:
-                raise InputError(
-                    f"{self._source.shown}: not {self._encoding} text: pass --encoding, or convert "
-                    f"the file to "
-                    "UTF-8"
-                ) from None
-            if not raw:
-                break
+                raise InputError(self._problem) from None
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
@@ -257,29 +251,6 @@ def check_names(names: Sequence[str], place: str) -> None:
 
     for i, name in enumerate(names, start=1):
         check_text(name, f"{place}: name of column {i}")
-
-
-def guess_format(source: SourceFile) -> str:
-    """Guess what a source holds: zip content is NPZ, names such as ``.csv`` and ``.tsv`` CSV, else LIBSVM."""
-    if source.is_zip:
-        return "npz"
-    suffixes = [suffix.lower() for suffix in source.path.suffixes]
-    while suffixes and suffixes[-1] in {".gz", ".bz2", ".xz"}:
-        suffixes.pop()
-    last = suffixes[-1] if suffixes else ""
-    if last == ".npz":
-        raise InputError(f"{source.shown}: not an NPZ file (no zip archive inside): truncated or misnamed")
-    if last in _WORKBOOKS:
-        raise InputError(
-            f"{source.shown}: is named as an Excel workbook, but holds none: pass --format csv if it is text"
-        )
-    if last in _UNREAD:
-        raise InputError(f"{source.shown}: is in a format that is not read; save the table as CSV or Parquet")
-    return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 # --- one table or data set in many files -----------------------------------------------------------------
@@ -345,9 +316,28 @@ def format_of(file: SourceFile, format: str) -> str:
         if format != "auto":
             raise InputError(f"{file.shown}: is a Parquet file: leave --format out")
         return "parquet"
-    kind = guess_format(file) if format == "auto" else format
+    kind = _guessed(file) if format == "auto" else format
     if (kind == "npz") != file.is_zip:
         raise InputError(
             f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
     return kind
+
+
+def _guessed(file: SourceFile) -> str:
+    """Zip content is NPZ, names such as ``.csv`` and ``.tsv`` CSV, else it is LIBSVM."""
+    if file.is_zip:
+        return "npz"
+    endings = [ending.lower() for ending in file.path.suffixes]
+    while endings and endings[-1] in {".gz", ".bz2", ".xz"}:
+        endings.pop()
+    last, what = endings[-1] if endings else "", ""
+    if last == ".npz":
+        what = "not an NPZ file (no zip archive inside): truncated or misnamed"
+    elif last in _WORKBOOKS:
+        what = "is named as an Excel workbook, but holds none: pass --format csv if it is text"
+    elif last in _UNREAD:
+        what = "is in a format that is not read; save the table as CSV or Parquet"
+    if what:
+        raise InputError(f"{file.shown}: {what}")
+    return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"

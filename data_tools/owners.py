@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastadmm.data_tools.blocks import (
     Block,
+    ColumnStatistics,
     OnRead,
     Progress,
-    Source,
     Steps,
+    stored,
     stored_kind,
+    widened,
 )
-from fastadmm.data_tools.convert import check_format_options
-from fastadmm.data_tools.labels import label_text
+from fastadmm.data_tools.columns import nearest
+from fastadmm.data_tools.label_columns import label_text
+from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile, format_of
-from fastadmm.data_tools.scaling import ColumnStatistics
-from fastadmm.data_tools.sources import CsvSource, Scan, add_to, open_matrix, stored, widened
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.per_table import TableOptions, check_format_options
+from fastadmm.data_tools.sources import CsvSource, Scan, open_matrix
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
@@ -36,85 +38,110 @@ from fastadmm.store.transform import Transform
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
 
+_Reader = CsvSource | LibsvmSource | NpzSource
+
 
 @dataclass(frozen=True)
-class Reading:
-    """How source files are read; the same for all owners and for a public file."""
+class OwnerOptions(TableOptions):
+    """How files are read, who gets which rows, and how these are stored; `names` are those of the owners."""
 
-    format: str = "auto"
-    label: str | None = None  # label column (CSV)
-    drop: Sequence[str] = ()  # CSV columns to leave out
-    header: bool = True
-    separator: str | None = None
-    features: int | None = None  # number of features of LIBSVM files
-    zero_based: bool = False
-    x_key: str | None = None  # arrays of an NPZ file
-    y_key: str | None = None  # arrays of an NPZ file
+    sizes: Sequence[int] | None = None
+    drop_rest: bool = False
+    by: str | None = None  # column (CSV) or array (NPZ) that names owners
+    overlap: str = "refuse"
+    public: str | Path | None = None
 
-    def open(
-        self,
-        path: str | Path,
-        *,
-        by: str | None = None,
-        scratch: Path | None = None,
-        on_read: OnRead | None = None,
-    ) -> Source:
-        """A reader of one file; `by` is the column that names owners, which is no feature."""
+    def open(self, path: str | Path, scratch: Path | None = None, on_read: OnRead | None = None) -> _Reader:
+        """A reader of one file, without the column that names owners."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
         kind = "csv" if kind == "parquet" else kind
         check_format_options(kind, self, f"{file.shown}: ")
         if kind != "csv":
             return open_matrix(kind, [file], file.shown, self, self.features, scratch)
-        return CsvSource(
-            path, Layout(self.separator, header=self.header), label=self.label, drop=self.drop, beside=by,
-            scratch=scratch, on_read=on_read,
-        )  # fmt: skip
+        layout = Layout(self.separator, header=self.header)
+        how: dict[str, Any] = {"drop": self.drop, "beside": self.by, "scratch": scratch, "on_read": on_read}
+        return CsvSource(path, layout, label=self.label, **how)
 
-    def check_by(self, reader: Source, by: str) -> None:
-        """Refuse a column (CSV) or array (NPZ) of owners that is not there, or holds the labels."""
-        if isinstance(reader, CsvSource):
-            noun, label, names = "column", self.label, reader.columns
-        elif isinstance(reader, NpzSource):
-            noun, label, names = "array", reader.y_key, reader.keys
-        else:
-            raise ConfigError(
-                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
-            )
-        if by not in names:
-            raise InputError(f"{reader.path}: --by: no {noun} {by!r}{nearest(by, names)}")
-        if by == label:
+
+def convert_owners(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Owners:
+    """Write one file per owner."""
+    import tomli_w
+    from fastadmm.files.seal import seal_of
+    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS, open_owners
+    from fastadmm.store.owner_file import OwnerWriter
+
+    asked = OwnerOptions(**options)
+    _check_options(sources, asked)
+    size = sum(Path(path).stat().st_size for path in sources if Path(path).is_file())
+    on_read = Steps(progress, "reading", size)
+    readers = [asked.open(path, Path(out).absolute().parent, on_read) for path in sources]
+    first = readers[0]
+    values = None if asked.by is None else _owner_texts(first, asked.by)
+    for reader in readers[1:]:
+        _check_features(reader, first)
+    found = _Records(asked.public is not None)
+    scan = Scan(readers, on_read, look=found.look)
+    owner_of, owners = _assign(scan, sources, asked, values)
+    kappa, repeated = _overlap(found.records, owner_of, owners, asked.overlap, first.path)
+    owned = [digest for digest, own in zip(found.features, (owner_of >= 0).tolist()) if own]
+    recipe, shared = _recipe(asked, first, scan.width, owned)
+    kind = "dense"
+    if "center" not in recipe:
+        kind = stored_kind(asked.storage, first.kind, int(scan.nonzeros.sum()), scan.n_rows * scan.width)
+    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
+    labels, dtype = scan.labels.finish(asked.task or "auto", ask=False), asked.dtype or "float64"
+    y, classes = labels.y, labels.classes
+    if classes is not None:
+        if len(classes) != 2:
             raise InputError(
-                f"{reader.path}: --by {by!r}: this {noun} holds the labels; owners need their own"
+                f"{first.path}: {len(classes)} classes, but exactly two are supported for owners of "
+                "rows: keep the rows of two classes, or merge classes into two"
             )
+        y = np.where(y > 0.5, 1.0, -1.0)
+    how: dict[str, Any] = {"kind": kind, "dtype": dtype, "task": labels.task, "classes": classes}
+    names = first.feature_names or [f"f{i + 1}" for i in range(scan.width)]
+    how |= {"feature_names": names, "recipe": recipe}
 
-    def owners_of(self, reader: Source, column: str) -> Iterator[Any]:
-        """What a column (CSV) or array (NPZ) of a source says of each row."""
-        if isinstance(reader, CsvSource):
-            return iter(reader.texts(column, np.arange(reader.table.n_rows)))
-        file = SourceFile(reader.path)
-        return chain.from_iterable(b.labels for b in NpzSource(file, x_key=self.x_key, y_key=column).blocks())
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Who gets which rows, and how these are stored."""
-
-    sizes: Sequence[int] | None = None
-    drop_rest: bool = False
-    by: str | None = None
-    names: Sequence[str] | None = None
-    reading: Reading = field(default_factory=Reading)
-    task: str = "auto"
-    overlap: str = "refuse"
-    public: str | Path | None = None
-    standardize: bool = False
-    storage: str = "auto"
-    dtype: str = "float64"
+    with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(
+                    OwnerWriter(directory / file, name=name, public_path=Path(out) / file, **how)
+                )
+                for name, file in ((name, f"{name}.h5") for name in owners)
+            ]
+            told, row = Steps(progress, "writing", size), 0
+            for block in chain.from_iterable(reader.blocks(told) for reader in readers):
+                X = stored(widened(block.X, scan.width), kind, transform)
+                with np.errstate(over="ignore"):
+                    X = X.astype(dtype, copy=False)
+                if bad := first_not_finite(X):
+                    at = row + bad[0] + 1
+                    raise InputError(f"{first.path}: row {at}: a value is too large for {dtype}")
+                own = slice(row, row + X.shape[0])
+                for k in np.unique(owner_of[own][owner_of[own] >= 0]):
+                    mask = owner_of[own] == k
+                    writers[k].append(X[mask], y[own][mask])
+                row = own.stop
+        manifest = {"format": FORMAT, "version": VERSIONS[shared is not None], "owners": owners}
+        manifest |= {"kappa": kappa, "repeated_records": repeated}
+        manifest |= {"sources": [Path(path).name for path in sources]}
+        manifest |= {} if shared is None else {"public_share": shared}  # which version 1.1 says besides
+        manifest["digest"] = seal_of(manifest)
+        (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
+    return open_owners(out)
 
 
 @dataclass
-class _Digests:
+class _Records:
     """Digests of all records, with their labels; and of their features alone, where these are compared."""
 
     compare: bool
@@ -128,106 +155,10 @@ class _Digests:
             self.features += record_digests(block.X)
 
 
-def convert_owners(
-    sources: Sequence[str | Path],
-    out: str | Path,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Owners:
-    """Write one file per owner."""
-    from fastadmm.store.collection import MANIFEST, open_owners
-    from fastadmm.store.owner_file import OwnerWriter
-
-    asked = _Asked(**options)
-    reading, dtype = asked.reading, asked.dtype
-    _check_options(sources, asked)
-    beside = Path(out).absolute().parent
-    size = sum(Path(path).stat().st_size for path in sources if Path(path).is_file())
-    on_read = Steps(progress, "reading", size)
-    readers = [reading.open(path, by=asked.by, scratch=beside, on_read=on_read) for path in sources]
-    if asked.by is not None:
-        reading.check_by(readers[0], asked.by)
-    _check_features(readers)
-    digests = _Digests(asked.public is not None)
-    scan = Scan(readers, on_read, look=digests.look)
-    owner_of, owner_names = _assign(scan, readers[0], sources, asked)
-    kappa, repeated = _overlap(digests.records, owner_of, owner_names, asked.overlap, readers[0].path)
-    owned = [digest for digest, own in zip(digests.features, (owner_of >= 0).tolist()) if own]
-    recipe, shared = _recipe(asked, readers[0], scan.width, owned)
-    kind = "dense"
-    if "center" not in recipe:
-        filled = int(scan.nonzeros.sum())
-        kind = stored_kind(asked.storage, readers[0].kind, filled, scan.n_rows * scan.width)
-    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
-    task, classes, y = _targets(scan, asked.task, readers[0].path)
-    names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.width)]
-
-    with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
-        with ExitStack() as stack:
-            how: dict[str, Any] = {"feature_names": names, "kind": kind, "dtype": dtype}
-            how |= {"task": task, "classes": classes, "recipe": recipe}
-            writers = [
-                stack.enter_context(
-                    OwnerWriter(directory / file, name=name, public_path=Path(out) / file, **how)
-                )
-                for name, file in ((name, f"{name}.h5") for name in owner_names)
-            ]
-            told = Steps(progress, "writing", size)
-            row = 0
-            for block in chain.from_iterable(reader.blocks(told) for reader in readers):
-                X = stored(widened(block.X, scan.width), kind, transform)
-                with np.errstate(over="ignore"):
-                    X = X.astype(dtype, copy=False)
-                if bad := first_not_finite(X):
-                    raise InputError(
-                        f"{readers[0].path}: row {row + bad[0] + 1}: a value is too large for {dtype}"
-                    )
-                code = owner_of[row : row + X.shape[0]]
-                for k in np.unique(code[code >= 0]):
-                    mask = code == k
-                    writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
-                row += X.shape[0]
-        files = [Path(path).name for path in sources]
-        _write_manifest(
-            directory, {} if shared is None else {"public_share": shared},
-            owners=owner_names, kappa=kappa, repeated_records=repeated, sources=files,
-        )  # fmt: skip
-    return open_owners(out)
+# --- checks ------------------------------------------------------------------------------------------------
 
 
-def _targets(scan: Scan, task: str, path: str) -> tuple[str, tuple[str, str] | None, np.ndarray]:
-    """The task, the two classes, and each row's target, which is -1 or 1 for a class.
-
-    Shapes: the targets (N,).
-    """
-    labels = scan.labels.finish(task, ask=False)
-    if labels.classes is None:
-        return labels.task, None, labels.y
-    if len(labels.classes) != 2:
-        raise InputError(
-            f"{path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
-            "rows: keep the rows of two classes, or merge classes into two"
-        )
-    return labels.task, (labels.classes[0], labels.classes[1]), np.where(labels.y > 0.5, 1.0, -1.0)
-
-
-def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> None:
-    """Write what is said of all owners together; `later` is what version 1.1 says besides."""
-    import tomli_w
-    from fastadmm.files.seal import seal_of
-    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
-
-    manifest = {"format": FORMAT, "version": VERSIONS[bool(later)], **values, **later}
-    manifest["digest"] = seal_of(manifest)
-    (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
-
-
-# --- options -----------------------------------------------------------------------------------------------
-
-
-def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
+def _check_options(sources: Sequence[str | Path], asked: OwnerOptions) -> None:
     sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
@@ -248,37 +179,47 @@ def _check_options(sources: Sequence[str | Path], asked: _Asked) -> None:
         raise ConfigError("--public: is for --standardize, which is not given")
 
 
-def _check_features(readers: Sequence[Source]) -> None:
-    first = readers[0]
-    for reader in readers[1:]:
-        if reader.feature_names != first.feature_names:
-            missing = sorted(set(first.feature_names or ()) ^ set(reader.feature_names or ()))
-            what = f"{missing[0]!r} is in only one of them" if missing else "their order differs"
-            raise InputError(f"{reader.path}: features differ from those of {first.path}: {what}")
-        if None not in (first.n_features, reader.n_features) and first.n_features != reader.n_features:
-            raise InputError(
-                f"{reader.path}: {reader.n_features} features, but {first.n_features} in {first.path}"
-            )
+def _owner_texts(reader: _Reader, by: str) -> list[str]:
+    """Each row's owner, by a column (CSV) or an array (NPZ)."""
+    if isinstance(reader, LibsvmSource):
+        raise ConfigError(f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each")
+    noun = "column" if isinstance(reader, CsvSource) else "array"
+    if by not in reader.columns:
+        raise InputError(f"{reader.path}: --by: no {noun} {by!r}{nearest(by, reader.columns)}")
+    if by == reader.label:
+        raise InputError(f"{reader.path}: --by {by!r}: this {noun} holds the labels; owners need their own")
+    return [label_text(value) for value in reader.texts(by)]
+
+
+def _check_features(reader: _Reader, first: _Reader) -> None:
+    own, others = reader.feature_names or (), first.feature_names or ()
+    if own != others:
+        missing = sorted(set(own) ^ set(others))
+        what = f"{missing[0]!r} is in only one of them" if missing else "their order differs"
+        raise InputError(f"{reader.path}: features differ from those of {first.path}: {what}")
+    if None not in (first.n_features, reader.n_features) and first.n_features != reader.n_features:
+        raise InputError(
+            f"{reader.path}: {reader.n_features} features, but {first.n_features} in {first.path}"
+        )
 
 
 # --- who gets which row -------------------------------------------------------------------------------------
 
 
 def _assign(
-    scan: Scan, reader: Source, sources: Sequence[str | Path], asked: _Asked
+    scan: Scan, sources: Sequence[str | Path], asked: OwnerOptions, texts: list[str] | None
 ) -> tuple[np.ndarray, list[str]]:
     """The owner's number of every row (-1: nobody's) and the owners' names."""
-    n_rows, sizes, by = scan.n_rows, asked.sizes, asked.by
+    sizes = asked.sizes
     if sizes is not None:
-        rest = n_rows - sum(sizes)
+        rest = scan.n_rows - sum(sizes)
         if rest < 0 or (rest > 0 and not asked.drop_rest):
             remedy = ": add an owner for the rest, or pass --set drop_rest=true" if rest > 0 else ""
-            told = f"--sizes add up to {sum(sizes)}, but there are {n_rows} rows"
+            told = f"--sizes add up to {sum(sizes)}, but there are {scan.n_rows} rows"
             raise InputError(f"{shown(sources[0])}: {told}{remedy}")
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
-    elif by is not None:
-        texts = [label_text(value) for value in asked.reading.owners_of(reader, by)]
+    elif texts is not None:
         values = sorted(set(texts), key=_by_number)
         place = {value: k for k, value in enumerate(values)}
         owner_of = np.array([place[text] for text in texts], dtype=np.int64)
@@ -286,7 +227,7 @@ def _assign(
     else:
         owner_of = np.repeat(np.arange(len(sources)), scan.rows)
         default = [_file_name(Path(path).name.split(".")[0]) for path in sources]
-    chosen = list(asked.names) if asked.names is not None else default
+    chosen = default if asked.names is None else [name.strip() for name in asked.names.split(",")]
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
     folded = [name.casefold() for name in chosen]
@@ -313,13 +254,10 @@ def _overlap(
     kept = np.flatnonzero(owner_of >= 0)
     records = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
     _, inverse, counts = np.unique(records[kept], return_inverse=True, return_counts=True)
-    repeated = int(np.count_nonzero(counts > 1))
-    pairs = np.unique(np.stack([inverse, owner_of[kept]]), axis=1)
-    holders = np.bincount(pairs[0])
+    holders = np.bincount(np.unique(np.stack([inverse, owner_of[kept]]), axis=1)[0])
     kappa = int(holders.max())
     if kappa > 1 and overlap == "refuse":
-        shared = inverse[np.argmax(holders[inverse] > 1)]  # of the first such row
-        rows = kept[inverse == shared]
+        rows = kept[inverse == inverse[np.argmax(holders[inverse] > 1)]]  # of the first such record
         first = rows[0]
         other = next(row for row in rows if owner_of[row] != owner_of[first])
         raise InputError(
@@ -327,20 +265,16 @@ def _overlap(
             f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove them, "
             f"or pass --set overlap=count, which divides every epsilon by {kappa}"
         )
-    return kappa, repeated
-
-
-# --- scaling, from public data -----------------------------------------------------------------------------
+    return kappa, int(np.count_nonzero(counts > 1))
 
 
 def _recipe(
-    asked: _Asked, like: Source, n_features: int, owned: list[bytes]
+    asked: OwnerOptions, like: _Reader, n_features: int, owned: list[bytes]
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
-    public, by, reading = asked.public, asked.by, asked.reading
-    if public is None:
+    if asked.public is None:
         return {}, None
-    reader = reading.open(public, by=by)  # a public file need not name owners
+    reader = asked.open(asked.public)  # a public file need not name owners
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
@@ -349,7 +283,7 @@ def _recipe(
     rows: list[bytes] = []
     for block in reader.blocks():
         rows += record_digests(block.X)
-        add_to(statistics, block.X)
+        statistics.update(block.X)
     shared, reason = shared_rows(rows, owned)
     if reason:
         raise InputError(

@@ -1,14 +1,17 @@
-"""How tables are read and joined; the id column may differ from table to table."""
+"""How tables are read, joined and converted; the id column may differ from table to table."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fastadmm.data_tools.column_types import Typing, parse_types
+from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.csv_table import check_separator
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
 
@@ -47,20 +50,115 @@ class TableRows:
         return Layout(mark, self.encoding, self.header)
 
 
+@dataclass(frozen=True)
+class TableOptions(TableRows):
+    """How a source or tables become a partition; the defaults are those of the command line."""
+
+    label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
+    weight: str | None = None  # column of sample weights
+    split: str | None = None  # which rows become a test partition, as HoldOut reads it
+    like: str | Path | None = None
+    names: str | None = None  # names of the parties, guest first
+    drop: Sequence[str] = ()  # columns left out
+    categorical: Sequence[str] = ()  # columns whose numbers are codes of categories
+    types: Sequence[str] = ()
+    na_values: Sequence[str] = ()
+    decimal: str | None = None  # mark of numbers
+    public_columns: str | Path | None = None
+    missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
+    standardize: bool = False
+    normalize: str | None = None  # "l2": then scale each row of each party to norm 1
+    dtype: str | None = None  # type of the stored features
+    task: str | None = None  # what the labels are
+    positive: str | None = None  # the label that is class 1
+    storage: str | None = None  # how features are stored; "auto" is dense for tables
+    compression: str = "none"  # of the stored blocks
+    # What is read: tables of the label holder and of others, or a source without ids.
+    guest: str | Path | None = None
+    hosts: Sequence[str | Path] = ()
+    source: str | Path | None = None
+    # Of a source without ids alone:
+    columns: str | None = None  # widths or names of the parties' columns
+    parties: int | None = None
+    format: str = "auto"
+    features: int | None = None  # number of features of LIBSVM files
+    zero_based: bool = False
+    x_key: str | None = None  # arrays of an NPZ file
+    y_key: str | None = None
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of columns that the user states."""
+        return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
+
+    @property
+    def typing(self) -> Typing:
+        """What the user says about columns."""
+        if self.decimal not in (None, ".", ","):
+            raise ConfigError(f"--decimal {self.decimal!r}: choose one of '.', ','")
+        return Typing(self.kinds, self.decimal)
+
+    @property
+    def held_out(self) -> HoldOut | None:
+        """Which rows become a test partition."""
+        return None if self.split is None else HoldOut.parse(self.split)
+
+    @property
+    def beside(self) -> dict[str, str | None]:
+        """Columns that are kept beside the labels, by what they are."""
+        return {"weight": self.weight, "offset": self.offset, "exposure": self.exposure}
+
+    @property
+    def of_guest(self) -> dict[str, str]:
+        """Columns of the guest's table that are no features, by what they are."""
+        return {what: name for what, name in {"label": self.label, **self.beside}.items() if name is not None}
+
+    @property
+    def by_column(self) -> list[str]:
+        """Options that need a table read column by column, as they are written."""
+        names = ("public_columns", "missing", "categorical", "types", "na_values", "decimal")
+        return given_options(self, *names, *self.beside, "split")
+
+
 def given_options(options: object, *names: str) -> list[str]:
     """Those of some options that have a value, as they are written."""
     given = [name for name in names if getattr(options, name)]
     return [name if name in _KEYS else f"--{name.replace('_', '-')}" for name in given]
 
 
+#: Options that ``--like`` decides.
+_FIXED = (
+    "names", "categorical", "types", "na_values", "decimal", "missing", "standardize",
+    "normalize", "dtype", "task", "positive", "split", "storage",
+)  # fmt: skip
+
+
+def refuse_fixed(options: object, what: str, *more: str) -> None:
+    """Refuse options that ``--like`` decides."""
+    for option in given_options(options, *_FIXED, *more):
+        raise ConfigError(f"{option} and --like: {what} given by --like decides; leave {option} out")
+
+
+def check_format_options(kind: str, options: Any, place: str) -> None:
+    """Refuse options that would have no effect."""
+    own = {
+        "csv": given_options(options, "label", "drop", "separator") + ["--no-header"] * (not options.header),
+        "libsvm": given_options(options, "zero_based", "features"),
+        "npz": given_options(options, "x_key", "y_key"),
+    }
+    for owner, given in own.items():
+        if given and owner != kind:
+            raise ConfigError(
+                f"{place}{given[0]} is for {owner} sources, but this one is read as {kind}: pass --format "
+                f"{owner} if it is {owner}"
+            )
+
+
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:
     """What ``--id`` may call each table: the name of its party, or of its file with or without endings."""
     files = [Path(path).name for path in paths]
     stems = [name.partition(".")[0] for name in files]
-    result = [
-        {name for name, all_ in ((stem, stems), (file, files)) if all_.count(name) == 1}
-        for stem, file in zip(stems, files)
-    ]
+    result = [{kind[k] for kind in (stems, files) if kind.count(kind[k]) == 1} for k in range(len(files))]
     for own, party in zip(result, parties):
         own.add(party)
     return result
@@ -68,26 +166,24 @@ def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set
 
 def id_columns(given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
     """The id column of each table; None where nothing is given."""
-    entries = [given] if isinstance(given, str) else list(given or ())
     common: str | None = None
-    own: list[str | None] = [None] * len(names)
-    for entry in filter(None, entries):
+    own: dict[int, str] = {}
+    for entry in filter(None, [given] if isinstance(given, str) else given or ()):
         table, _, value = entry.partition(":")
         holders = [k for k, known in enumerate(names) if value and table in known]
         if len(holders) == 1:
-            (k,) = holders
-            if own[k] is not None:
+            if holders[0] in own:
                 raise ConfigError(f"--id: {table!r} is given twice")
-            own[k] = value
+            own[holders[0]] = value
         elif common is not None:
             known = ", ".join(" or ".join(sorted(own_names)) for own_names in names)
             raise ConfigError(
-                f"--id: {common!r} and {entry!r}: give one for all tables, or TABLE:VALUE; the "
-                f"tables are {known}"
+                f"--id: {common!r} and {entry!r}: give one for all tables, or TABLE:VALUE; the tables "
+                f"are {known}"
             )
         else:
             common = entry
-    return [value if value is not None else common for value in own]
+    return [own.get(k, common) for k in range(len(names))]
 
 
 def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -101,7 +197,7 @@ def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return words
 
 
-def check_columns(option: str, columns: Mapping[str, object], known: Sequence[str], files: str) -> None:
+def check_columns(option: str, columns: Iterable[str], known: Sequence[str], files: str) -> None:
     """Refuse names that no table has."""
     for name in columns:
         if name and name not in known:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import join
-from fastadmm.data_tools.convert_tables import Like, Planner, TableOptions, kept_cells, parts_of
+from fastadmm.data_tools.columns import nearest
+from fastadmm.data_tools.convert_tables import Like, Part, Planner, kept_cells, parts_of
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.label_columns import offset_of
-from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.per_table import TableOptions, TableRows
 from fastadmm.data_tools.tables import Table, table_of_rows
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
@@ -60,40 +60,39 @@ def read_features(
         raise ConfigError(
             "tables are joined by an id column: pass --id COLUMN, or --id TABLE:COLUMN for each"
         )
-    like = Like(parts_of(parties), "", None)
+    like = Like(parts_of(parties))
     if len(paths) == 1:
         _refuse_shared_columns(like)
     guest, hosts = (paths[0], paths[1:]) if labels_alone else (None, paths)
-    chosen = TableOptions(**vars(options))
-    planner = Planner(guest, hosts, chosen, like=like, split=len(paths) == 1)
-    ids, rows, notes = _rows(planner, options)
+    chosen = TableOptions(**vars(options), guest=guest, hosts=hosts)
+    planner = Planner(chosen, like=like, split=len(paths) == 1)
+    ids, rows, lost = _rows(planner, options)
     table = planner.tables[0]
-    notes = [note for own in planner.tables for note in own.notes] + notes
-    blocks = []
-    for part, own, kept in planner.by_party(like, rows):
-        X, report = encode_table(own, part.encoder, kept)
-        blocks.append(X)
-        notes += [line for line in report.lines(own.path) if line not in notes]
+    notes = [note for own in planner.tables for note in own.notes] + lost
+    blocks = _encoded(planner.by_party(like, rows), notes)
     offset = offset_of(table, rows[0], options.offset, options.exposure)
     return TableFeatures(ids, blocks, offset, (table, rows[0]), notes)
 
 
+def _encoded(parties: Sequence[Part], notes: list[str]) -> list[np.ndarray]:
+    """The features of each party's rows; what is found is added to the notes."""
+    blocks = []
+    for party in parties:
+        X, report = encode_table(party.table, party.encoder, party.rows)
+        blocks.append(X)
+        notes += [line for line in report.lines(party.table.path) if line not in notes]
+    return blocks
+
+
 def row_features(parties: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
-    like = Like(parts_of(parties), "", None)
+    like = Like(parts_of(parties))
     _refuse_shared_columns(like)
-    encoders = like.encoders
-    columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
-    table = table_of_rows(
-        "request", list(columns), [_row(i, row, columns) for i, row in enumerate(rows, 1)],
-        kept_cells(encoders, None),
-    )  # fmt: skip
-    found = np.arange(table.n_rows)
-    blocks, notes = [], []
-    for encoder in encoders:
-        X, report = encode_table(table, encoder, found)
-        blocks.append(X)
-        notes += report.lines("request")
+    columns = {c.name: CellReading.parse(c.reading) for encoder in like.encoders for c in encoder.columns}
+    cells = [_row(i, row, columns) for i, row in enumerate(rows, 1)]
+    table = table_of_rows("request", list(columns), cells, kept_cells(like.encoders, None))
+    found, notes = np.arange(table.n_rows), list[str]()
+    blocks = _encoded([replace(party, table=table, rows=found) for party in like.parties], notes)
     return TableFeatures(found, blocks, None, (table, found), notes)
 
 

@@ -1,33 +1,21 @@
-"""Sources without ids as a stream of rows: opened, looked at once, and cut into rows as they are stored."""
+"""Sources without ids as a stream of rows: opened, and looked at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Source
-from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.labels import LabelCollector
+from fastadmm.data_tools.blocks import Block, ColumnStatistics, OnRead, Source
+from fastadmm.data_tools.columns import Column, is_number, nearest
+from fastadmm.data_tools.label_columns import LabelCollector
 from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.npz import BLOCK_VALUES, NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.per_table import check_columns
-from fastadmm.data_tools.scaling import ColumnStatistics
-from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.tables import FOUND, Column, Layout, Table, read_table
+from fastadmm.data_tools.tables import FOUND, Layout, Table, read_table
 from fastadmm.errors import InputError
-from fastadmm.store.elements import make_csr
-from fastadmm.store.transform import Transform
-from scipy import sparse
-
-#: Some rows, as they are stored.
-Rows: TypeAlias = "np.ndarray | sparse.csr_array"
-
-
-#: float64 values per block: 1 << 18 is 2 MB.
-BLOCK_VALUES = 1 << 18
 
 #: Column names that one line tells.
 _TOLD = 60
@@ -36,9 +24,8 @@ _TOLD = 60
 def require_label(path: str, columns: Sequence[str], label: str | None) -> str:
     """The label column, which has to be named."""
     if label is None:
-        names = ", ".join(columns[:_TOLD]) + (
-            f", ... ({len(columns)} columns)" if len(columns) > _TOLD else ""
-        )
+        more = f", ... ({len(columns)} columns)" if len(columns) > _TOLD else ""
+        names = ", ".join(columns[:_TOLD]) + more
         raise InputError(f"{path}: which column is the label? pass --label with one of: {names}")
     if label not in columns:
         near = nearest(label, columns)
@@ -76,7 +63,7 @@ class CsvSource:
     ) -> None:
         self.table = table = read_table(path, layout, drop=drop, scratch=scratch, on_read=on_read)
         self.path, self.columns = table.path, table.names
-        check_columns("--drop", dict.fromkeys(drop), table.every, table.path)
+        check_columns("--drop", drop, table.every, table.path)
         self.label = require_label(self.path, table.names, label)
         self.feature_names: list[str] | None = [n for n in table.names if n not in (label, beside)]
         if not self.feature_names:
@@ -88,15 +75,13 @@ class CsvSource:
             if name in table.columns:
                 count, at = table.columns[name].first_missing(np.arange(table.n_rows))
                 if count:
-                    raise InputError(
-                        f"{self.path}: {table.where(at)}, {what} column {name!r}: missing {what} ({count} of "
-                        f"{table.n_rows} rows): remove these rows"
-                    )
+                    problem = f"missing {what} ({count} of {table.n_rows} rows): remove these rows"
+                    raise table.refused(name, problem, at, what)
 
-    def texts(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def texts(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Labels, or names of owners, of some rows: numbers, or texts where not all are.
 
-        Shapes: rows, the result (k,).
+        Shapes: the result (k,).
         """
         column = self.table.columns[name]
         values = column.values[rows]
@@ -106,8 +91,7 @@ class CsvSource:
         """Stream the rows."""
         start = 0
         for X in number_blocks([self.table.columns[name] for name in self.feature_names or ()]):
-            rows = np.arange(start, start + len(X))
-            yield Block(X, self.texts(self.label, rows))
+            yield Block(X, self.texts(self.label, slice(start, start + len(X))))
             start += len(X)
 
 
@@ -122,21 +106,21 @@ def _check_numbers(table: Table, name: str) -> None:
         fault = "empty cell: fill in missing values, or --drop the column"
     else:
         return
-    raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {fault}")
+    raise table.refused(name, fault, at)
 
 
 def open_matrix(
     kind: str,
     files: Sequence[SourceFile],
     place: str,
-    asked: Any,
+    options: Any,
     n_features: int | None,
     scratch: Path | None,
 ) -> LibsvmSource | NpzSource:
-    """The reader of a source without column names; `asked` has the options of both formats."""
+    """The reader of a source without column names."""
     if kind == "npz":
-        return NpzSource(files[0], x_key=asked.x_key, y_key=asked.y_key or "y")
-    return LibsvmSource(files, place, n_features=n_features, zero_based=asked.zero_based, scratch=scratch)
+        return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
+    return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
 
 
 class Scan:
@@ -150,19 +134,18 @@ class Scan:
         look: Callable[[Block], None] | None = None,
     ) -> None:
         self.labels = LabelCollector(readers[0].path)
-        self.rows: list[int] = []  # of each source
+        self.rows = [0] * len(readers)  # of each source
         self.n_features = 0  # as far as seen
         self.nonzeros = np.zeros(0, dtype=np.int64)  # per column; CSR sources only
-        for reader in readers:
-            rows = 0
+        for k, reader in enumerate(readers):
             for block in reader.blocks(on_read):
                 self._add(block)
-                rows += block.X.shape[0]
+                self.rows[k] += block.X.shape[0]
                 if statistics is not None:
-                    add_to(statistics, block.X)
+                    statistics.update(block.X)
                 if look is not None:
                     look(block)
-            self.rows.append(rows)
+        self.n_rows = sum(self.rows)
         if self.n_features == 0:
             raise InputError(f"{readers[0].path}: no features in any row")
         self.width = max(self.n_features, *(reader.n_features or 0 for reader in readers))
@@ -180,31 +163,3 @@ class Scan:
         self.n_features = max(self.n_features, len(counts) if X.nnz else 0)
         counts[: len(self.nonzeros)] += self.nonzeros
         self.nonzeros = counts
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of all sources."""
-        return sum(self.rows)
-
-
-def add_to(statistics: ColumnStatistics, X: Rows) -> None:
-    """Add rows to statistics; what is not finite is refused when they are used."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        statistics.update(X)
-
-
-def widened(X: Rows, width: int) -> Rows:
-    """Rows with all columns: those of LIBSVM end with the last that occurs."""
-    if isinstance(X, np.ndarray) or X.shape[1] >= width:
-        return X
-    return make_csr(X.data, X.indices, X.indptr, (X.shape[0], width))
-
-
-def stored(X: Rows, kind: str, transform: Transform) -> Rows:
-    """Rows as they are stored: dense or sparse, and scaled."""
-    if isinstance(X, np.ndarray):
-        X = X if kind == "dense" else sparse.csr_array(X)
-    elif kind == "dense":
-        X = X.toarray()
-    with np.errstate(over="ignore", invalid="ignore"):  # who writes them names the value that does not fit
-        return X if transform.is_identity else transform.apply(X)

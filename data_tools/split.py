@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.blocks import Rows
+from fastadmm.data_tools.columns import nearest
 from fastadmm.errors import ConfigError, InputError
-from scipy import sparse
 
 _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
@@ -23,11 +23,11 @@ class PartyColumns:
     columns: slice | np.ndarray  # a range of columns, or their numbers in the party's order (int64)
     width: int  # number of columns
 
-    def take(self, X: np.ndarray | sparse.csr_array) -> np.ndarray | sparse.csr_array:
+    def take(self, X: Rows) -> Rows:
         """The party's columns of a block."""
-        if isinstance(X, np.ndarray):
-            return X[:, self.columns]
         part = X[:, self.columns]
+        if isinstance(X, np.ndarray):
+            return part
         if isinstance(self.columns, slice):  # sorted as X is
             part.has_sorted_indices = part.has_canonical_format = True
         else:
@@ -47,9 +47,8 @@ def parse_widths(spec: str) -> list[int]:
     widths = [int(part) for part in spec.split(",") if part.strip()]
     for number, width in enumerate(widths, start=1):
         if width < 1:
-            raise ConfigError(
-                f"--columns {spec!r}: party {number} has width {width}; every party needs a column"
-            )
+            problem = f"party {number} has width {width}; every party needs a column"
+            raise ConfigError(f"--columns {spec!r}: {problem}")
     return widths
 
 
@@ -70,13 +69,14 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
     parts = [part.strip() for part in names.split(",")]
     if len(parts) != n_parties:
         raise ConfigError(f"--names {names!r}: {len(parts)} names for {n_parties} parties")
+    lowered = [part.lower() for part in parts]
     for part in parts:
         # The name becomes a file name, next to labels.h5.
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", part) or part.lower() == "labels":
             raise ConfigError(
                 f"--names: {part!r} cannot name a party: use letters, digits, '-', '_' and '.' (not 'labels')"
             )
-        if [other.lower() for other in parts].count(part.lower()) > 1:
+        if lowered.count(part.lower()) > 1:
             raise ConfigError(f"--names: {part!r} is given twice")
     return parts
 
@@ -85,15 +85,11 @@ def by_widths(
     widths: Sequence[int], names: Sequence[str], n_features: int | None = None
 ) -> list[PartyColumns]:
     """Consecutive column ranges."""
-    total = sum(widths)
+    *ends, total = accumulate(widths, initial=0)
     if n_features is not None and total != n_features:
-        raise InputError(
-            f"widths {'+'.join(map(str, widths))} = {total} do not add up to the {n_features} feature columns"
-        )
-    ends = list(accumulate(widths))
-    return [
-        PartyColumns(name, slice(end - width, end), width) for name, width, end in zip(names, widths, ends)
-    ]
+        added = f"{'+'.join(map(str, widths))} = {total}"
+        raise InputError(f"widths {added} do not add up to the {n_features} feature columns")
+    return [PartyColumns(n, slice(start, start + w), w) for n, w, start in zip(names, widths, ends)]
 
 
 def by_names(
@@ -109,18 +105,13 @@ def by_names(
         for column in wanted:
             if column not in position:
                 raise InputError(f"no feature column {column!r} for party {number}{nearest(column, columns)}")
-            if column in owner:
-                raise InputError(
-                    f"column {column!r} is given twice, to party {owner[column]} and to party {number}"
-                )
-            owner[column] = number
+            if (other := owner.setdefault(column, number)) != number or wanted.count(column) > 1:
+                raise InputError(f"column {column!r} is given twice, to party {other} and to party {number}")
         result.append(PartyColumns(party, np.array([position[column] for column in wanted]), len(wanted)))
     if rest := [column for column in columns if column not in owner]:
-        shown = ",".join(rest[:20])
         more = f" and {len(rest) - 20} more" if len(rest) > 20 else ""
-        raise InputError(
-            f"columns of no party: {shown}{more}: give them to a party or leave them out with --drop"
-        )
+        remedy = "give them to a party or leave them out with --drop"
+        raise InputError(f"columns of no party: {','.join(rest[:20])}{more}: {remedy}")
     return result
 
 
@@ -139,9 +130,8 @@ def party_columns(
     """Who has which columns, by names, widths or the number of parties."""
     if columns is not None and not is_widths(columns):
         if features is None:
-            raise InputError(
-                f"--columns {columns!r}: this format has no column names; give widths such as 66,57"
-            )
+            problem = "this format has no column names; give widths such as 66,57"
+            raise InputError(f"--columns {columns!r}: {problem}")
         lists = split_names(columns)
         return by_names(lists, parse_names(names, len(lists)), features)
     widths = parse_widths(columns) if columns is not None else equal_widths(parties or 0, n_features)

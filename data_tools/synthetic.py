@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -19,13 +18,11 @@ def make_vertical_classification(
     density: float = 1.0,
     seed: int = 0,
     *,
-    signal: float = 2.0,
     flip: float = 0.0,
-    duplicate: bool = False,
+    **how: Any,
 ) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
-    """Draw a logistic model over split features."""
-    generator, blocks, weights = _draw(n_samples, widths, density, seed, duplicate)
-    z, weights = _scores(blocks, weights, signal)
+    """Draw a logistic model over split features; of so many labels, a share is flipped."""
+    generator, blocks, z, weights = _draw(n_samples, widths, density, seed, **how)
     y = (generator.random(n_samples) < 1.0 / (1.0 + np.exp(-z))).astype(np.float64)
     y = np.where(generator.random(n_samples) < flip, 1.0 - y, y)
     if n_samples > 1 and y.min() == y.max():  # tiny samples: keep both classes present
@@ -39,19 +36,23 @@ def make_vertical_regression(
     density: float = 1.0,
     seed: int = 0,
     *,
-    signal: float = 2.0,
     noise: float = 0.1,
-    duplicate: bool = False,
+    **how: Any,
 ) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
     """Draw a linear model over split features."""
-    generator, blocks, weights = _draw(n_samples, widths, density, seed, duplicate)
-    z, weights = _scores(blocks, weights, signal)
+    generator, blocks, z, weights = _draw(n_samples, widths, density, seed, **how)
     return blocks, z + noise * generator.standard_normal(n_samples), weights
 
 
 def _draw(
-    n_samples: int, widths: Sequence[int], density: float, seed: int, duplicate: bool
-) -> tuple[np.random.Generator, list[Block], list[np.ndarray]]:
+    n_samples: int,
+    widths: Sequence[int],
+    density: float,
+    seed: int,
+    signal: float = 2.0,  # standard deviation of the scores
+    duplicate: bool = False,  # whether all parties have the same block
+) -> tuple[np.random.Generator, list[Block], np.ndarray, list[np.ndarray]]:
+    """Blocks, scores and weights."""
     if n_samples < 1 or not widths or min(widths) < 1:
         raise ValueError("at least one sample, one party and one column per party are needed")
     if not 0.0 < density <= 1.0:
@@ -68,16 +69,11 @@ def _draw(
         if density < 1.0:
             X[generator.random((n_samples, width)) >= density] = 0.0
         blocks.append(X if density == 1.0 else sparse.csr_array(X))
-    return generator, blocks, [generator.standard_normal(width) for width in widths]
-
-
-def _scores(
-    blocks: list[Block], weights: list[np.ndarray], signal: float
-) -> tuple[np.ndarray, list[np.ndarray]]:
+    weights = [generator.standard_normal(width) for width in widths]
     z = np.sum([X @ x for X, x in zip(blocks, weights)], axis=0)
     spread = float(np.std(z))
     factor = signal / spread if spread > 0 else 1.0
-    return z * factor, [x * factor for x in weights]
+    return generator, blocks, z * factor, [x * factor for x in weights]
 
 
 def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) -> list[Path]:
@@ -96,17 +92,30 @@ def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) ->
     shown = np.where(rng.random(total) < 0.04, "", np.round(income).astype(int).astype(str))
     bank = {"id": ids, "default": default, "age": age, "income": shown, "city": city}
     shop = {"id": ids, "orders": orders, "late_payments": late, "segment": segment}
+    tables = {"bank": (bank, ",", "utf-8"), "shop": (shop, ",", "utf-8")}
+    # The last row, with the new city, is in both.
+    return _written(directory, tables, rng, n_samples, total, 0.05, total - 1)
+
+
+def _written(
+    directory: str | Path,
+    tables: Mapping[str, tuple[Mapping[str, Sequence[Any]], str, str]],  # columns, separator and encoding
+    rng: np.random.Generator,
+    n_samples: int,
+    total: int,
+    lost: float,  # share of the rows that a table lacks
+    kept: int = -1,  # a row that none lacks
+) -> list[Path]:
+    """Write the first rows of each table, and the others to ``new-...csv``, in any order."""
     written = []
     for prefix, first, last in (("", 0, n_samples), ("new-", n_samples, total)):
-        for name, table in (("bank", bank), ("shop", shop)):
+        for name, (columns, separator, encoding) in tables.items():
             rows = first + rng.permutation(last - first)
-            # The last row, with the new city, is in both.
-            kept = rows[(rng.random(len(rows)) > 0.05) | (rows == total - 1)]
+            rows = rows[(rng.random(len(rows)) > lost) | (rows == kept)]
+            lines = [columns, *([values[i] for values in columns.values()] for i in rows.tolist())]
             path = Path(directory) / f"{prefix}{name}.csv"
-            with open(path, "w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(table)
-                writer.writerows(zip(*(values[kept].tolist() for values in table.values())))
+            text = "".join(separator.join(map(str, line)) + "\n" for line in lines)
+            path.write_bytes(text.encode(encoding))
             written.append(path)
     return written
 
@@ -131,28 +140,14 @@ def write_ugly_tables(directory: str | Path, n_samples: int = 800, seed: int = 0
     z += 0.6 * (city == "Basel") - 0.9 * (segment == "gold") - 0.6
     default = np.where(rng.random(total) < 1 / (1 + np.exp(-z)), "yes", "no")
     unknown = rng.random((2, total)) < 0.05
-    bank, shop = [], []
-    for i in range(total):
-        amount = f"{income[i]:,.2f} €".translate(str.maketrans(",.", ".,"))
-        day = "{2}.{1}.{0}".format(*str(joined[i]).split("-"))
-        bank.append([ids[i], default[i], age[i], "k.A." if unknown[0, i] else amount, day, city[i]])
-        share = "-" if unknown[1, i] else f"{100 * returns[i]:.1f}%"
-        shop.append([ids[i], orders[i], share, last[i], segment[i]])
-    bank_columns = ["cust_no", "default", "age", "income", "joined", "city"]
-    shop_columns = ["customer", "orders", "returned", "last_order", "segment"]
-    written = []
-    for prefix, first, end in (("", 0, n_samples), ("new-", n_samples, total)):
-        for name, header, rows, separator, encoding in (
-            ("bank", bank_columns, bank, ";", "cp1252"),
-            ("shop", shop_columns, shop, ",", "utf-8"),
-        ):
-            order = first + rng.permutation(end - first)
-            lines = [rows[i] for i in order[rng.random(len(order)) > 0.04]]
-            path = Path(directory) / f"{prefix}{name}.csv"
-            text = "".join(separator.join(map(str, row)) + "\n" for row in [header, *lines])
-            path.write_bytes(text.encode(encoding))
-            written.append(path)
-    return written
+    marks = str.maketrans(",.", ".,")
+    amounts = np.where(unknown[0], "k.A.", [f"{amount:,.2f} €".translate(marks) for amount in income])
+    shares = np.where(unknown[1], "-", [f"{100 * share:.1f}%" for share in returns])
+    days = ["{2}.{1}.{0}".format(*str(day).split("-")) for day in joined]
+    bank = {"cust_no": ids, "default": default, "age": age, "income": amounts, "joined": days, "city": city}
+    shop = {"customer": ids, "orders": orders, "returned": shares, "last_order": last, "segment": segment}
+    tables = {"bank": (bank, ";", "cp1252"), "shop": (shop, ",", "utf-8")}
+    return _written(directory, tables, rng, n_samples, total, 0.04)
 
 
 #: What one may know of the tutorial's columns without having seen a row.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from shlex import quote
 
 import numpy as np
-from fastadmm.data_tools.csv_table import is_number
-from fastadmm.data_tools.tables import Column, Table
+from fastadmm.data_tools.columns import Column, is_number
+from fastadmm.data_tools.tables import Table
 from fastadmm.judging.looks import called_id, say
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder

@@ -2,120 +2,46 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import OnRead
-from fastadmm.data_tools.building import (
-    Builder,
-    Cells,
+from fastadmm.data_tools.cell_text import KNOWN_UNITS, candidates, value_of, written
+from fastadmm.data_tools.columns import (
+    EXACT,
+    MISSING,
+    NOT_FINITE,
+    QUOTED,
+    TOO_LARGE,
     Chunk,
-    IdBuilder,
+    Column,
+    Growing,
     Numbers,
-    Places,
+    Scratch,
     Whole,
     Words,
-    words_of,
-)
-from fastadmm.data_tools.columns import MISSING, Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_table import (
-    SEPARATORS,
-    CsvFile,
-    check_separator,
+    canonical_text,
+    in_quotes,
+    is_merging,
     is_number,
-    one_byte_encoding,
-    read_as,
+    nearest,
 )
-from fastadmm.data_tools.opening import NotUtf8, SourceFile, is_parts, part_files
+from fastadmm.data_tools.csv_table import CsvFile, check_separator, is_text, one_byte_encoding, python_chunks
+from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, is_parts, part_files
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.plain_text import PlainText, read_frame
-from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
-
-#: Also names that other modules take from here.
-__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "csv_chunks", "read_table",
-           "table_of_rows"]  # fmt: skip
-
 
 #: Bytes on disk from which pandas is worth its loading.
 LARGE = 4 << 20
 
-#: What pandas reads the cells of a column as, by what is wanted.
-_TYPES: dict[str, Any] = {"numbers": np.float64, "ids": np.int64, "words": str}
-
-
-def csv_chunks(
-    source: CsvFile, wanted: Mapping[str, str], on_read: OnRead | None = None
-) -> Iterator[tuple[np.ndarray, Chunk] | None]:
-    """Cells of a CSV table, block by block."""
-
-    def apart(block: tuple[int, bytes]) -> tuple[np.ndarray, Chunk] | None:
-        return _take_apart(*block, source, dict(wanted))
-
-    for found in in_order(apart, source.file.line_blocks(on_read=on_read)):
-        if found is None:
-            yield None
-            return
-        if len(found[0]):
-            yield found
-
-
-def _take_apart(
-    first_line: int, raw: bytes, source: CsvFile, wanted: dict[str, str]
-) -> tuple[np.ndarray, Chunk] | None:
-    """The lines of a block's rows, and their cells; None where the block is not plain."""
-    names = source.columns
-    body = source.body(first_line, raw)
-    text = None if body is None else PlainText.of(body, source.separator, len(names))
-    if body is None or text is None:
-        return None
-    lines = text.lines + max(first_line, source.header_end + 1)
-    if not len(lines):
-        return lines, {}
-    place = {name: i for i, name in enumerate(names)}
-    for name, how in wanted.items():
-        cell = text.cell(0, place[name])
-        if how == "numbers" and not is_number(cell) and cell.lower() not in MISSING:
-            wanted[name] = "words"
-    numbers, ids = ([name for name, how in wanted.items() if how == kind] for kind in ("numbers", "ids"))
-    frame = read_frame(body, source.separator, names, {n: _TYPES[how] for n, how in wanted.items()}, numbers)
-    cells: dict[str, Numbers | Words | Whole] = {}
-    if frame is not None and len(frame) == len(lines):
-        values = frame[numbers].to_numpy(np.float64)
-        whole, decimal = text.are_sure(values, [place[name] for name in numbers])
-        for j in np.flatnonzero(whole | decimal).tolist():
-            pointed = bool(decimal[j])
-            cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), "", pointed, pointed)
-        for name in ids:
-            own = frame[name].to_numpy()
-            if (np.abs(own) < _LONG_ID).all() and not text.surplus(own[:, None], [place[name]]).any():
-                cells[name] = Whole(own)
-    # The text of the other columns decides what they are.
-    rest = [name for name in wanted if name not in cells]
-    if frame is None or any(wanted[name] != "words" for name in rest):
-        frame = read_frame(body, source.separator, names, dict.fromkeys(rest, str))
-    if frame is None or len(frame) != len(lines):
-        return None
-    cells |= {name: _words(frame[name]) for name in rest}
-    return lines, cells
-
-
-def _words(cells: Any) -> Words:
-    codes, words = cells.factorize()
-    return Words(codes.astype(np.int32), words.tolist())
-
-
-#: Longer whole numbers are no ids that are kept as numbers.
-_LONG_ID = 10**18
-
-#: Rows of cells in Python at a time.
-CHUNK_ROWS = 1 << 14
+_LEADING_ZERO = re.compile(r"\n[-+]?(0\d+)(?=\n)")
+_NO_GROUPS = re.compile(r"\.(?!\d{3}\n)|\n[-+]?0?\.|\d{4}\.")
+_INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
 
 @dataclass(frozen=True)
@@ -127,7 +53,48 @@ class Layout:
     header: bool = True  # whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``,
 
 
+@dataclass(frozen=True)
+class Cells:
+    """What cells of a table are kept as."""
+
+    text: Collection[str] = ()  # columns kept as text even if all their cells are numbers (categories)
+    raw: Collection[str] = ()  # columns kept letter by letter, because their numbers are not written plainly
+    all_raw: bool = False  # all columns are, besides those of `text`
+    na: Mapping[str, Collection[str]] = field(default_factory=dict)  # words for "no value"; ``""``: in all
+    id: str | None = None  # the column of ids
+    quoted: Collection[str] = ()  # columns of texts that may be in quotes
+
+
 FOUND, PLAIN = Layout(), Cells()
+
+
+class Places:
+    """Where the rows of a table stand: in which part, in which line."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []  # first row of each chunk
+        self._chunks: list[tuple[str, np.ndarray | int]] = []  # before numbers; these, or the first
+        self.n_rows = 0
+
+    def add(self, before: str, numbers: np.ndarray) -> None:
+        """Add rows."""
+        if not len(numbers):
+            return
+        one_after_another = numbers[-1] - numbers[0] == len(numbers) - 1  # as nearly always
+        self._rows.append(self.n_rows)
+        self._chunks.append((before, int(numbers[0]) if one_after_another else numbers))
+        self.n_rows += len(numbers)
+
+    def last(self, row: int) -> str:
+        """Place of a row of the last chunk."""
+        return self.of(self._rows[-1] + row)
+
+    def of(self, row: int) -> str:
+        """Place of a row, such as ``"line 12"``."""
+        at = bisect_right(self._rows, row) - 1
+        before, numbers = self._chunks[at]
+        row -= self._rows[at]
+        return f"{before}{numbers + row if isinstance(numbers, int) else numbers[row]}"
 
 
 @dataclass(frozen=True)
@@ -156,9 +123,17 @@ class Table:
             raise _absent(self.path, self.names, name, what)
         return self.columns[name]
 
+    def refused(self, name: str, problem: str, row: int | None = None, what: str = "") -> InputError:
+        """The error about a column, or a cell of it; `what` says what kind of column it is."""
+        place = "" if row is None else f"{self.where(row)}, "
+        return InputError(f"{self.path}: {place}{what and what + ' '}column {name!r}: {problem}")
+
 
 def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError:
     return InputError(f"{path}: no {what} {name!r}{nearest(name, names)}")
+
+
+# --- reading files ---------------------------------------------------------------------------------------
 
 
 def read_table(
@@ -178,203 +153,292 @@ def read_table(
             raise InputError(
                 f"{file.shown}: is a zip archive or an Excel workbook: unpack it, or save the sheet as CSV"
             )
-    check_separator(layout.separator)
-    reading = _Reading(shown(path), is_parts(path), Scratch(scratch), on_read or (lambda _: None))
-    for file in parts:
         file.encoding = layout.encoding
+    check_separator(layout.separator)
+    many, large = is_parts(path), sum(file.size for file in parts) >= LARGE
+    how: dict[str, Any] = {"drop": drop, "header": layout.header, "separator": layout.separator}
+    opened: list[CsvFile | ParquetTable] = []
     notes: list[str] = []
+    current = parts[0]
+
+    def chunks(wanted: dict[str, str]) -> Iterator[Chunk]:
+        nonlocal current
+        for current, part in zip(parts, opened):
+            for chunk in part.chunks(wanted, on_read or (lambda _: None), large):
+                yield replace(chunk, what=f"{current.name}: {chunk.what}") if many else chunk
+
     while True:
         try:
-            table = reading.table(parts, layout, cells, drop, only)
+            opened.clear()
+            for current in parts:
+                opened.append(ParquetTable(current) if current.is_parquet else CsvFile(current, **how))
+            names = _common_columns(opened)
+            if only is not None and only not in names:
+                raise _absent(shown(path), names, only, "id column")
+            kept = [name for name in names if (name not in set(drop) if only is None else name == only)]
+            _check_types([part for part in opened if isinstance(part, ParquetTable)], kept)
+            table = _collected(shown(path), kept, cells, chunks, Scratch(scratch))
         except NotUtf8 as error:
-            current = reading.current
-            if layout.encoding is not None or current is None or current.encoding is not None:
+            if layout.encoding is not None or current.encoding is not None:
                 raise error
             current.encoding = one_byte_encoding(current)
-            notes.append(read_as(current))
+            notes.append(
+                f"{current.shown}: not UTF-8, so read as {current.encoding}; pass --encoding if it is another"
+            )
             continue
-        return replace(table, notes=notes + table.notes)
+        return replace(table, notes=notes + [note for part in opened for note in part.notes], every=names)
 
 
 def table_of_rows(
     name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], cells: Cells = PLAIN
 ) -> Table:
     """A table of rows that are in memory, typed as those of a file are."""
-    reading = _Reading(name, False, Scratch(), lambda _: None)
 
-    def chunks(wanted: dict[str, str]) -> Iterator[_Rows]:
-        numbered = iter(enumerate(rows, start=1))
-        return (_Rows("row ", *own) for own in _python_chunks(numbered, columns, list(wanted)))
+    def chunks(wanted: dict[str, str]) -> Iterator[Chunk]:
+        return python_chunks("row ", enumerate(rows, start=1), columns, wanted)
 
-    return reading.assemble(list(columns), cells, chunks)
+    return _collected(name, list(columns), cells, chunks, Scratch())
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Some rows: what stands before their numbers, these numbers, how many they are, and their cells."""
-
-    before: str
-    numbers: np.ndarray | int
-    count: int
-    cells: Chunk
-
-
-class _Reading:
-    """One table on its way from files to columns."""
-
-    def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnRead) -> None:
-        self.path, self.many = path, many
-        self.current: SourceFile | None = None
-        self._large = False
-        self._scratch, self._on_read = scratch, on_read
-
-    def table(
-        self, parts: Sequence[SourceFile], layout: Layout, cells: Cells, drop: Sequence[str], only: str | None
-    ) -> Table:
-        opened: list[CsvFile | ParquetTable] = []
-        self._large = sum(file.size for file in parts) >= LARGE
-        how: dict[str, Any] = {"drop": drop, "header": layout.header, "separator": layout.separator}
-        for file in parts:
-            self.current = file
-            opened.append(ParquetTable(file) if file.is_parquet else CsvFile(file, **how))
-        names = opened[0].columns
-        for part in opened[1:]:
-            _check_columns(opened[0], part)
-        if only is not None and only not in names:
-            raise _absent(self.path, names, only, "id column")
-        kept = [name for name in names if (name not in set(drop) if only is None else name == only)]
-        typed = [part for part in opened if isinstance(part, ParquetTable)]
-        for part in typed:
-            part.check_types(kept)
-        _check_truth(typed, kept)
-
-        def chunks(wanted: dict[str, str]) -> Iterator[_Rows]:
-            return itertools.chain.from_iterable(self._part(part, wanted) for part in opened)
-
-        table = self.assemble(kept, cells, chunks)
-        return replace(table, notes=[note for part in opened for note in part.notes], every=names)
-
-    def assemble(
-        self, kept: list[str], cells: Cells, chunks: Callable[[dict[str, str]], Iterator[_Rows]]
-    ) -> Table:
-        """The columns of all chunks."""
-        if not kept:
-            raise InputError(f"{self.path}: no column left after --drop")
-        builders = {name: self._builder(name, cells) for name in kept}
-        places = self._collect(chunks, builders)
-        if not places.n_rows:
-            raise InputError(f"{self.path}: no data rows, only the header")
-        # Earlier cells of a column that turns out to be text have become numbers: they are read once more.
-        if late := {name for name, builder in builders.items() if builder.turned}:
-            again = {name: Builder(self.path, name, replace(cells, raw=late), self._scratch) for name in late}
-            self._collect(chunks, again)
-            for name in late:
-                builder = builders[name]
-                assert isinstance(builder, Builder)
-                builder.codes, builder.words = again[name].codes, again[name].words
-        return Table(self.path, kept, {name: builder.finish() for name, builder in builders.items()}, places)
-
-    def _builder(self, name: str, cells: Cells) -> Builder | IdBuilder:
-        if name == cells.id and name not in cells.text:
-            return IdBuilder(self.path, name, cells)
-        return Builder(self.path, name, cells, self._scratch)
-
-    def _collect(
-        self, chunks: Callable[[dict[str, str]], Iterator[_Rows]], builders: Mapping[str, Builder | IdBuilder]
-    ) -> Places:
-        """Give cells to their builders."""
-        places = Places()
-        wanted = {name: _mode(builder) for name, builder in builders.items()}
-        for rows in chunks(wanted):
-            first = places.n_rows
-            places.add(rows.before, rows.numbers, rows.count)
-            for name, builder in builders.items():
-                builder.add(rows.cells[name], lambda i, first=first: places.of(first + i))  # type: ignore[misc]
-                wanted[name] = _mode(builder)
-        return places
-
-    def _part(self, part: CsvFile | ParquetTable, wanted: dict[str, str]) -> Iterator[_Rows]:
-        """Chunks of one file."""
-        self.current = part.file
-        before = f"{part.file.name}: " if self.many else ""
-        if isinstance(part, CsvFile):
-            own = _csv_part(part, wanted, self._on_read, self._large)
-        else:
-            own = self._parquet(part, wanted)
-        for rows in own:
-            yield replace(rows, before=before + rows.before)
-
-    def _parquet(self, part: ParquetTable, wanted: dict[str, str]) -> Iterator[_Rows]:
-        done = 0
-        for count, cells in part.chunks(wanted):
-            yield _Rows("row ", done + 1, count, cells)
-            size, n, before = part.file.size, part.n_rows, done
-            done += count
-            self._on_read(size * done // n - size * before // n)
+def _common_columns(parts: Sequence[CsvFile | ParquetTable]) -> list[str]:
+    """The columns of all parts; one with other columns than the first is refused."""
+    first = parts[0]
+    for part in parts[1:]:
+        for one, other, what in ((first, part, "no column"), (part, first, "a column")):
+            if lost := [name for name in one.columns if name not in set(other.columns)]:
+                has = "as the first part has" if one is first else "that the first part does not have"
+                raise InputError(
+                    f"{part.path}: {what} {lost[0]!r}, {has} ({first.path}): parts need the same columns"
+                )
+    return first.columns
 
 
-def _mode(builder: Builder | IdBuilder) -> str:
-    if isinstance(builder, IdBuilder):
-        return "words" if builder.na else "ids"
-    return "numbers" if builder.plain else "words"
-
-
-def _check_columns(first: CsvFile | ParquetTable, part: CsvFile | ParquetTable) -> None:
-    """Refuse a part whose columns are not those of the first."""
-    where, known = part.path, first.path
-    for one, other, what in ((first, part, "no column"), (part, first, "a column")):
-        if lost := [name for name in one.columns if name not in set(other.columns)]:
-            has = "as the first part has" if one is first else "that the first part does not have"
-            raise InputError(f"{where}: {what} {lost[0]!r}, {has} ({known}): parts need the same columns")
-
-
-def _check_truth(parts: Sequence[ParquetTable], names: Sequence[str]) -> None:
-    """Refuse columns of truth values in some parts alone: elsewhere 1 and 'True' would be two values."""
+def _check_types(parts: Sequence[ParquetTable], names: list[str]) -> None:
+    """Refuse unknown types, and truth values in some parts alone: there 1 and 'True' would be two values."""
+    for part in parts:
+        part.check_types(names)
     for name in names:
         known = [(part, kind) for part in parts if (kind := part.kind_of(name)) is not None]
         for part, kind in known:
             first, usual = known[0]
             if (kind == "bool") != (usual == "bool"):
                 raise InputError(
-                    f"{part.file.shown}: column {name!r} is {kind}, but {usual} in {first.file.shown}: "
-                    "write it alike in all parts"
+                    f"{part.path}: column {name!r} is {kind}, but {usual} in {first.path}: write it alike in "
+                    "all parts"
                 )
 
 
-def _csv_part(
-    part: CsvFile, wanted: dict[str, str], on_read: Callable[[int], None], large: bool
-) -> Iterator[_Rows]:
-    """Chunks of a CSV file: by pandas where its table is large and it is plain, otherwise in Python."""
-    done = 0
-    if large and part.separator in SEPARATORS:
-        for found in csv_chunks(part, wanted, on_read):
-            if found is None:
-                break
-            yield _Rows("line ", found[0], len(found[0]), found[1])
-            done += len(found[0])
-        else:
-            return
-    rows = itertools.islice(_csv_rows(part, on_read), done, None)
-    for own in _python_chunks(rows, part.columns, list(wanted)):
-        yield _Rows("line ", *own)
+def _collected(
+    path: str,
+    kept: list[str],
+    cells: Cells,
+    chunks: Callable[[dict[str, str]], Iterator[Chunk]],
+    scratch: Scratch,
+) -> Table:
+    """The table of all chunks."""
+    if not kept:
+        raise InputError(f"{path}: no column left after --drop")
 
-
-def _csv_rows(source: CsvFile, on_read: Callable[[int], None]) -> Iterator[tuple[int, Sequence[str]]]:
-    width = len(source.columns)
-    for line, cells in itertools.islice(source.rows(on_read), 1 if source.header else 0, None):
-        if len(cells) != width:
-            raise InputError(
-                f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: correct it, "
-                "or quote cells that hold the separator"
+    def collect(names: Iterable[str], cells: Cells) -> tuple[Places, dict[str, Any]]:
+        places = Places()
+        builders: dict[str, _Cells | _Ids] = {
+            name: (_Ids if name == cells.id and name not in cells.text else _Cells)(
+                path, name, cells, scratch, places
             )
-        yield line, cells
+            for name in names
+        }
+        wanted = {name: builder.wanted for name, builder in builders.items()}
+        for chunk in chunks(wanted):
+            places.add(chunk.what, chunk.numbers)
+            for name, builder in builders.items():
+                builder.add(chunk.cells[name])
+                wanted[name] = builder.wanted
+        return places, builders
+
+    places, builders = collect(kept, cells)
+    if not places.n_rows:
+        raise InputError(f"{path}: no data rows, only the header")
+    # Earlier cells of a column that turns out to be text have become numbers: they are read once more.
+    if late := [name for name, builder in builders.items() if builder.turned]:
+        _, again = collect(late, replace(cells, raw=late))
+        for name in late:
+            builders[name].codes, builders[name].words = again[name].codes, again[name].words
+    return Table(path, kept, {name: builder.finish() for name, builder in builders.items()}, places)
 
 
-def _python_chunks(
-    rows: Iterator[tuple[int, Sequence[str]]], columns: Sequence[str], kept: Sequence[str]
-) -> Iterator[tuple[np.ndarray, int, Chunk]]:
-    at = [list(columns).index(name) for name in kept]
-    while chunk := list(itertools.islice(rows, CHUNK_ROWS)):
-        numbers = np.array([number for number, _ in chunk], dtype=np.int64)
-        cells = {name: words_of([own[i] for _, own in chunk]) for i, name in zip(at, kept)}
-        yield numbers, len(chunk), cells
+# --- one column ------------------------------------------------------------------------------------------
+
+
+def missing_numbers(words: Iterable[str]) -> set[float]:
+    """Numbers among words for "no value", however they are written; those with leading zeros are codes."""
+    plain = (word for word in words if not _LEADING_ZERO.search(f"\n{word}\n"))
+    return {number for word in plain if (number := _only_number(word)) is not None}
+
+
+def _only_number(cell: str) -> float | None:
+    """The number that a cell can be, whatever the marks of its column; None where it may be two, or none."""
+    if is_number(cell):
+        return float(cell)
+    parts = written(cell)
+    if parts is None or parts.unit not in KNOWN_UNITS:
+        return None
+    readings = candidates([parts])
+    return value_of(parts, readings[0]) if len(readings) == 1 else None
+
+
+class _Builder:
+    """Collects one column."""
+
+    #: Numbers have come before text, or after it: the column is read once more, as text.
+    turned = False
+
+    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
+        self.path, self.name, self._scratch, self._places = path, name, scratch, places
+        self.text = name in cells.text or name == cells.id
+        self.raw = not self.text and (cells.all_raw or name in cells.raw)
+        self.na = {*cells.na.get("", ()), *cells.na.get(name, ())}
+        self._na_numbers = set() if self.text else missing_numbers(self.na)
+        self._quoted = name in cells.quoted
+
+    def stripped(self, words: Sequence[str]) -> list[str]:
+        """Texts without spaces around; ``""`` for those that mean "no value"."""
+        cells = [word.strip() for word in words]
+        if not self.text:
+            cells = ["" if cell.lower() in MISSING else cell for cell in cells]
+        if self.na:
+            cells = ["" if self._means_missing(cell) else cell for cell in cells]
+        return cells
+
+    def _means_missing(self, cell: str) -> bool:
+        """Whether a cell is one of the words for "no value", or a number that is."""
+        if cell in self.na or canonical_text(cell) in self.na:
+            return True
+        return bool(self._na_numbers) and _only_number(cell) in self._na_numbers
+
+    def refuse(self, cell: str, row: int, why: str, kind: type[InputError] = InputError) -> None:
+        """Refuse a cell of a row of the last chunk."""
+        raise kind(f"{self.path}: {self._places.last(row)}, column {self.name!r}: {cell[:40]!a} {why}")
+
+    def kept(self, words: Sequence[str], codes: np.ndarray) -> list[str]:
+        """Stripped texts as they are kept; refuses what cannot be stored, or other readers would change."""
+        for k, cell in enumerate(words):
+            quotes = not self._quoted and in_quotes(cell)
+            if is_text(cell) and "\0" not in cell and not quotes:
+                continue
+            row = int(np.flatnonzero(codes == k)[0])
+            if quotes:
+                self.refuse(cell, row, QUOTED)
+            if is_text(cell):
+                self.refuse(cell, row, "holds a NUL character; remove it")
+            self.refuse(cell, row, "is not UTF-8 text: convert the file to UTF-8", NotUtf8)
+        if not self.text:
+            return list(words)
+        return [canonical_text(word) if word.lower() not in MISSING else "" for word in words]
+
+
+class _Cells(_Builder):
+    """Collects cells as numbers for as long as all are numbers or missing."""
+
+    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
+        super().__init__(path, name, cells, scratch, places)
+        self.codes, self.words = Growing(scratch, np.int32), dict[str, int]()
+        self.numbers: Growing | None = Growing(scratch, np.float64)
+        self.zeros, self.points, self.ungrouped, self._kept_number = "", False, False, False
+        self._seen = set[bool]()  # whether cells were numbers
+
+    @property
+    def wanted(self) -> str:
+        """What the next cells are wanted as, where that can be."""
+        return "words" if self.text or self.raw or self.na or self.numbers is None else "numbers"
+
+    def add(self, cells: Numbers | Words | Whole) -> None:
+        """Add cells."""
+        assert not isinstance(cells, Whole)
+        if isinstance(cells, Numbers):
+            self._add_numbers(cells)
+            return
+        words = self.stripped(cells.words)
+        if self.numbers is not None and not (self.text or self.raw) and (found := _as_numbers(words)):
+            for k in np.flatnonzero(np.abs(found.values) >= EXACT).tolist():
+                if np.isinf(found.values[k]) or is_merging(words[k]):
+                    why = NOT_FINITE if np.isinf(found.values[k]) else TOO_LARGE
+                    self.refuse(words[k], int(np.flatnonzero(cells.codes == k)[0]), why)
+            self._add_numbers(replace(found, values=found.values[cells.codes]))
+            return
+        words = self.kept(words, cells.codes)
+        self._seen |= {is_number(word) for word in set(words) - {""}}
+        if self.numbers is not None:
+            self.turned |= self._kept_number
+            self._add_missing(self.numbers.size)
+            self.numbers = None
+        table = np.array([self.words.setdefault(word, len(self.words)) for word in words], dtype=np.int32)
+        self.codes.append(table[cells.codes])
+
+    def _add_missing(self, count: int) -> None:
+        if count:
+            self.codes.append(np.full(count, self.words.setdefault("", len(self.words)), dtype=np.int32))
+
+    def _add_numbers(self, cells: Numbers) -> None:
+        if (infinite := np.flatnonzero(np.isinf(cells.values))).size:
+            self.refuse(repr(float(cells.values[infinite[0]])), int(infinite[0]), NOT_FINITE)
+        any_number = not bool(np.isnan(cells.values).all())
+        self._seen |= {True} if any_number else set()
+        self.zeros = self.zeros or cells.zeros
+        self.points |= cells.pointed
+        self.ungrouped |= cells.ungrouped
+        if self.numbers is None:
+            self.turned |= any_number
+            self._add_missing(len(cells.values))
+        else:
+            self._kept_number |= any_number
+            self.numbers.append(cells.values)
+
+    def finish(self) -> Column:
+        """The column."""
+        if self.numbers is not None and not self.text:
+            grouped = self.points and not self.ungrouped
+            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=grouped)
+        mixed = len(self._seen) > 1 and not self.text
+        kind = "raw" if self.raw else "mixed" if mixed else "text"
+        return Column(kind, self.codes.array(), tuple(self.words))
+
+
+def _as_numbers(words: Sequence[str]) -> Numbers | None:
+    """Texts as numbers; None if one of them is none."""
+    joined = "\n".join(words)
+    if "_" in joined:
+        return None
+    try:
+        values = np.array([word or "nan" for word in words], dtype=object).astype(np.float64)
+    except ValueError:
+        return None
+    joined = f"\n{joined}\n"
+    match = _LEADING_ZERO.search(joined) if "\n0" in joined or "\n-0" in joined or "\n+0" in joined else None
+    pointed = "." in joined
+    return Numbers(values, match[1] if match else "", pointed, pointed and bool(_NO_GROUPS.search(joined)))
+
+
+class _Ids(_Builder):
+    """Collects ids: whole numbers, or the text of each row."""
+
+    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
+        super().__init__(path, name, cells, scratch, places)
+        self._chunks: list[np.ndarray] = []  # int64 or bytes
+        self.wanted = "words" if self.na else "ids"
+
+    def add(self, cells: Numbers | Words | Whole) -> None:
+        """Add cells."""
+        assert not isinstance(cells, Numbers)
+        if isinstance(cells, Whole):
+            self._chunks.append(cells.values)
+            return
+        words = self.kept(self.stripped(cells.words), cells.codes)
+        if all(map(_INTEGER.match, words)):
+            self._chunks.append(np.array([int(word) for word in words], dtype=np.int64)[cells.codes])
+        else:
+            self._chunks.append(np.array([word.encode() for word in words], dtype="S")[cells.codes])
+
+    def finish(self) -> Column:
+        """The column."""
+        whole = all(chunk.dtype.kind == "i" for chunk in self._chunks)
+        return Column("ids", np.concatenate([own if whole else own.astype("S") for own in self._chunks]))

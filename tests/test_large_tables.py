@@ -11,13 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import columns, tables, threads
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
-from fastadmm.data_tools.building import Cells, Numbers, Whole, Words
+from fastadmm.data_tools.columns import Numbers, Whole, Words
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.csv_table import CsvFile
+from fastadmm.data_tools.csv_table import CsvFile, read_frame
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.plain_text import read_frame
-from fastadmm.data_tools.tables import csv_chunks, read_table
+from fastadmm.data_tools.tables import Cells, read_table
 from fastadmm.errors import InputError
 
 N = 3000
@@ -149,10 +148,10 @@ def test_plain_cells_are_read_once(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
     wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}
-    ((lines, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found)
-    kinds = {name: type(found) for name, found in cells.items()}
+    (chunk,) = CsvFile(SourceFile(path)).plain_chunks(wanted)
+    kinds = {name: type(found) for name, found in chunk.cells.items()}
     assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
-    assert lines.tolist() == [2, 3]
+    assert chunk.numbers.tolist() == [2, 3]
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.data_tools.alignment import Alignment, write_alignment
-from fastadmm.data_tools.building import Places
 from fastadmm.data_tools.columns import Column
 from fastadmm.data_tools.table_notes import column_notes
-from fastadmm.data_tools.tables import Table
+from fastadmm.data_tools.tables import Places, Table
 from fastadmm.errors import InputError
 from fastadmm.judging.judgement import judgement
 from fastadmm.judging.looks import LOOKS, called_id, separation

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from fastadmm.data_tools.owners import Reading, convert_owners
+from fastadmm.data_tools.owners import convert_owners
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.store.collection import open_owners
 from fastadmm.store.owner_file import open_owner
@@ -11,7 +11,7 @@ from scipy import sparse
 
 from run_tools import run
 
-CSV = Reading(label="sick")
+CSV = {"label": "sick"}
 
 
 @pytest.fixture
@@ -36,9 +36,7 @@ def raw(path):
 
 
 def test_by_sizes(table, tmp_path):
-    data = convert_owners(
-        [table], tmp_path / "o", sizes=[10, 30], reading=Reading(label="sick", drop=["clinic"])
-    )
+    data = convert_owners([table], tmp_path / "o", sizes=[10, 30], label="sick", drop=["clinic"])
     assert data.names == ["owner-1", "owner-2"]
     assert [o.n_samples for o in data.owners] == [10, 30]
     X = np.concatenate([rows(o) for o in data.owners])
@@ -49,7 +47,7 @@ def test_by_sizes(table, tmp_path):
 
 
 def test_by_a_column(table, tmp_path):
-    data = convert_owners([table], tmp_path / "o", by="clinic", reading=CSV)
+    data = convert_owners([table], tmp_path / "o", by="clinic", **CSV)
     assert data.names == ["7", "north", "south-west"]
     assert (rows(data.owners[1]) == raw(table)[0::3]).all()
     assert data.owners[0].feature_names == ["age", "bmi"]
@@ -59,9 +57,7 @@ def test_one_file_each_with_names(tmp_path):
     for name, count in (("a", 3), ("b", 5)):
         text = "x,y\n" + "".join(f"{i},{i * 0.5 + count}\n" for i in range(count))
         (tmp_path / f"{name}.csv").write_text(text)
-    data = convert_owners(
-        [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", reading=Reading(label="y"), names=["p", "q"]
-    )
+    data = convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", names="p,q")
     assert data.names == ["p", "q"]
     assert data.task == "regression"
     assert data.owners[1].targets().tolist() == [5.0, 5.5, 6.0, 6.5, 7.0]
@@ -104,9 +100,9 @@ def test_overlap_is_refused_or_counted(tmp_path):
     (tmp_path / "b.csv").write_text("x,y\n-0.0,0\n" + "".join(lines[3:]))
     sources = [tmp_path / "a.csv", tmp_path / "b.csv"]
     with pytest.raises(InputError, match=r"2 records are with several owners; rows 1 .* 5 "):
-        convert_owners(sources, tmp_path / "o", reading=Reading(label="y"))
+        convert_owners(sources, tmp_path / "o", label="y")
     assert not (tmp_path / "o").exists()
-    data = convert_owners(sources, tmp_path / "o", reading=Reading(label="y"), overlap="count")
+    data = convert_owners(sources, tmp_path / "o", label="y", overlap="count")
     assert data.kappa == 2
 
 
@@ -139,7 +135,7 @@ def test_a_record_is_the_same_however_it_is_stored(tmp_path):
     y = rng.integers(0, 2, 12)
     y[:2] = 0, 1
     paths = stored_in_other_ways(tmp_path, X, y)
-    options = {"reading": Reading(features=None), "overlap": "count"}
+    options = {"overlap": "count"}
     for other in paths[1:]:
         with pytest.raises(InputError, match="12 records are with several owners"):
             convert_owners([paths[0], other], tmp_path / "o")
@@ -186,7 +182,7 @@ def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
     copied = [f"{line[:-2]}{1 - int(line[-2])}\n" if flipped else line for line in text[: lines - 1]]
     others = [f"{a},{b},0\n" for a, b in rng.normal(size=(more, 2))]
     (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join([*reversed(copied), *others]))
-    options = {"sizes": [30, 10], "reading": Reading(label="y"), "standardize": True}
+    options = {"sizes": [30, 10], "label": "y", "standardize": True}
     with pytest.raises(
         InputError, match=r"(every row of it is a row of an owner|at most 10.0% may), so it is not public"
     ):
@@ -212,7 +208,7 @@ def test_arrays_that_name_no_owners(tmp_path):
 
 
 def test_damage_is_found(table, tmp_path):
-    data = convert_owners([table], tmp_path / "o", by="clinic", reading=CSV)
+    data = convert_owners([table], tmp_path / "o", by="clinic", **CSV)
     path = data.owners[0].path
     with h5py.File(path, "a") as file:
         file["y"][3] = 0.5

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.public_columns import read_description
+from fastadmm.data_tools.encoding import read_description
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.origins import private_constants
 from fastadmm.store import open_partition

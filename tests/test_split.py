@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.labels import LabelCollector, label_text
-from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.blocks import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.label_columns import LabelCollector, label_text
 from fastadmm.data_tools.split import (
     by_names,
     by_widths,

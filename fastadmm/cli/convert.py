@@ -79,12 +79,6 @@ class _Cells:
     )
     decimal: str | None = opt.option("Decimal mark (default: by the whole column).", metavar="CHAR")
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that say how cells are read."""
-        lists = {"types": self.types or (), "na_values": self.na_values or ()}
-        return opt.plain_values(self) | lists | {"categorical": _list(self.categorical)}
-
 
 @dataclass(frozen=True)
 class _Split:
@@ -182,8 +176,6 @@ def convert(
     as_json: bool = opt.JSON,
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
-    how = opt.plain_values(owners) | opt.plain_values(values) | opt.plain_values(reading) | cells.options
-    how |= {"drop": reading.dropped, "header": not how.pop("no_header")}
     of_tables = tables.guest is not None or bool(tables.host)
     if of_tables:
         foreign = ["SOURCE"] if source is not None else []
@@ -197,84 +189,55 @@ def convert(
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     elif source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
-    elif _is_partition(source):
+    elif any(os.path.exists(source / name) for name in ("partition.toml", "shards.toml")):
         raise ConfigError(f"{source}: a partition already; train on it as it is")
-    if dry_run:
-        out = None
-    elif out is None:
+    if out is None and not dry_run:
         hint = ", or --dry-run" if of_tables else ""
         raise typer.BadParameter(f"give the partition to make{hint}", param_hint="--out")
-    if source is not None and out is not None:
-        told = _convert_source(source, out, how, force)
-    else:
-        told = _convert_plan(source, tables, how, out, force)
+    how: dict[str, Any] = {}
+    for group in (tables, cells, owners, values, reading):
+        how |= opt.plain_values(group)
+    how |= {"types": cells.types or (), "na_values": cells.na_values or (), "alignment": how.pop("align")}
+    how |= {"categorical": _list(cells.categorical), "drop": reading.dropped, "header": not reading.no_header}
+    how |= {"source": source, "hosts": how.pop("host") or ()}
+    told = _convert(how, None if dry_run else out, force)
     if as_json:
         print_json(told, indent=None)
     else:
         say("\n".join(_lines(told)))
 
 
-def _is_partition(path: Path) -> bool:
-    return any(os.path.exists(path / name) for name in ("partition.toml", "shards.toml"))
-
-
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _convert_plan(
-    source: Path | None, tables: _Tables, how: dict[str, Any], out: Path | None, force: bool
-) -> dict[str, Any]:
-    """Plan a partition of tables, and write it if it has a place; what is told of it."""
-    from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, plan_tables, write_plan
-    from fastadmm.data_tools.destination import check_out
+def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, Any]:
+    """Plan a partition, and write it if it has a place; what is told of it."""
+    from fastadmm.data_tools.convert import plan_source
+    from fastadmm.data_tools.convert_tables import plan_tables
+    from fastadmm.data_tools.destination import check_out, write_plan
+    from fastadmm.data_tools.per_table import TableOptions
     from fastadmm.runs.load import partition_looks
-
-    own = opt.plain_values(tables) | {"id": tables.id or "", "alignment": tables.align}
-    given = how | own
-    options = TableOptions(**{f.name: given[f.name] for f in fields(TableOptions)})
-    if out is not None:
-        check_out(out, force)
-    scratch = None if out is None else out.absolute().parent
-    with progress_bar() as progress:
-        if source is not None:
-            plan = plan_one_table(source, options, how["columns"], how["parties"] or 1)
-        else:
-            plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
-    told = {"row_digest": plan.alignment.digest, "report": plan.report, "columns": plan.columns}
-    if out is None:
-        return told | {"n_samples": len(plan.alignment.ids), "task": plan.task}
-    with progress_bar() as progress:
-        more: dict[str, Any] = {"compression": options.compression, "progress": progress}
-        partition = write_plan(plan, out, force=force, **more)
-    if options.public_columns is None:
-        plan.report.extend(partition_looks(partition, tables.align))
-    return _summary(partition) | told | _held_out(options.split, out)
-
-
-def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool) -> dict[str, Any]:
-    from fastadmm.data_tools.convert import convert as run
-    from fastadmm.runs.load import partition_looks
-
-    report: dict[str, Any] = {}
-
-    def told(notes: list[str], columns: Any) -> None:
-        report.update(report=notes, columns=columns)
-
-    with progress_bar() as progress:
-        partition = run(source, out, **how, force=force, progress=progress, told=told)
-    if how["public_columns"] is None:
-        report["report"] = [*report.get("report", ()), *partition_looks(partition)]
-    return _summary(partition) | report | _held_out(how["split"], out)
-
-
-def _held_out(split: str | None, out: Path) -> dict[str, Any]:
-    """The partition of held-out rows, as part of a summary."""
     from fastadmm.store import open_partition
 
-    if split is None:
-        return {}
-    return {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
+    if out is not None:
+        check_out(out, force)
+    elif how["columns"] is None and how["like"] is None:
+        how["parties"] = how["parties"] or 1
+    options = TableOptions(**{field.name: how[field.name] for field in fields(TableOptions)})
+    with progress_bar() as progress:
+        plan_of = plan_tables if options.source is None else plan_source
+        plan = plan_of(options, None if out is None else out.absolute().parent, progress)
+        told: dict[str, Any] = {"report": plan.report, "columns": plan.columns}
+        if out is None:
+            return {"row_digest": plan.digest, **told, "n_samples": plan.n_samples, "task": plan.task}
+        partition = write_plan(plan, out, force=force, progress=progress)
+    if options.public_columns is None:
+        plan.report.extend(partition_looks(partition, options.alignment))
+    told = _summary(partition) | {"row_digest": partition.row_digest} | told
+    if plan.test is not None:
+        told["test"] = _summary(open_partition(out / "test.parts", require_labels=False))
+    return told
 
 
 def _type_lines(columns: list[dict[str, Any]]) -> list[str]:

@@ -41,41 +41,43 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
     path = Path(path)
     with storage_errors(path, "read"):
         path.stat()
-        if not path.is_dir():
-            return {"path": str(path), **_file(path, check)}
-        names = set(os.listdir(path))
-    if MANIFEST in names or SHARDS in names:
-        return {"path": str(path), **_partition(path, check)}
-    if _OWNERS_MANIFEST in names:
-        return {"path": str(path), **_owners(path, check)}
-    if names & set(_RUN_FILES):
-        return {"path": str(path), **_run(path, names)}
-    if "model.toml" in names:
-        return {"path": str(path), **_model(path)}
-    raise FormatError(
-        f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
-        "not a directory of fastadmm"
-    )
+        names = set(os.listdir(path)) if path.is_dir() else None
+    if names is None:
+        told = _file(path, check)
+    elif names & {MANIFEST, SHARDS}:
+        told = _partition(path, check)
+    elif _OWNERS_MANIFEST in names:
+        told = _owners(path, check)
+    elif names & set(_RUN_FILES):
+        told = _run(path, names)
+    elif "model.toml" in names:
+        told = _model(path)
+    else:
+        raise FormatError(
+            f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
+            "not a directory of fastadmm"
+        )
+    return {"path": str(path), **told}
 
 
 def _file(path: Path, check: bool) -> dict[str, Any]:
     with read_h5(path) as file:
         kind = read_attribute(file, "encoding-type", str)
-    if kind == PARTY_TYPE:
-        return {"kind": "party", **_party(open_party(path), check, names=True)}
-    if kind == LABELS_TYPE:
-        return {"kind": "labels", **_labels(open_labels(path))}
-    if kind == _OWNER_TYPE:
+        attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
+    if kind in (PARTY_TYPE, _OWNER_TYPE):
         from fastadmm.store.owner_file import open_owner
 
-        return {"kind": "owner", **_owner(open_owner(path), check, names=True)}
+        of_party = kind == PARTY_TYPE
+        data: Any = open_party(path) if of_party else open_owner(path)
+        told = {"kind": kind.removeprefix("fastadmm-"), **(_party if of_party else _owner)(data, check)}
+        return told | {"first_features": data.feature_names[:_NAMES_SHOWN]}
+    if kind == LABELS_TYPE:
+        return {"kind": "labels", **_labels(open_labels(path))}
     if not kind.startswith("fastadmm-"):
         raise FormatError(
             f"{shown(path)}: attribute 'encoding-type' of '/' is {kind!r}: an HDF5 file, but not of fastadmm"
         )
-    with read_h5(path) as file:
-        version = read_attribute(file, "encoding-version", str)
-        attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
+    version = attributes["encoding-version"]
     return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes}
 
 
@@ -83,46 +85,42 @@ def _of(what: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(what, name) for name in names}
 
 
-def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, Any]:
+def _party(party: PartyData, check: bool) -> dict[str, Any]:
     if check:
         party.verify()
-    transform = party.transform
-    cells = party.n_samples * party.n_features
-    result = _of(party, "name", "n_samples", "n_features") | {
+    steps, cells = party.transform, party.n_samples * party.n_features
+    transform = {"normalize": steps.normalize, "center": steps.center is not None}
+    transform |= {"scale": steps.scale is not None, "digest": steps.digest()}
+    return {
+        **_of(party, "name", "n_samples", "n_features"),
         "storage": party.kind,
         "dtype": party.dtype.name,
         "nnz": party.nnz,
         "density": None if party.nnz is None else party.nnz / cells,
         "memory_bytes": party.nbytes,
         "file_bytes": _bytes_of(party),
-        "transform": {
-            "normalize": transform.normalize,
-            "center": transform.center is not None,
-            "scale": transform.scale is not None,
-            "digest": transform.digest(),
-        },
+        "transform": transform,
         "private_constants": private_constants(party.steps),
         **_of(party, "row_digest", "content_digest"),
         "checked": check,
         "file": party.path.name,
     }
-    return result | ({"first_features": party.feature_names[:_NAMES_SHOWN]} if names else {})
 
 
-def _bytes_of(data: PartyData | LabelData) -> int:
+def _bytes_of(data: Any) -> int:
     return sum(part.path.stat().st_size for part in getattr(data, "parts", (data,)))
 
 
 def _labels(labels: LabelData) -> dict[str, Any]:
-    y = labels.y
-    result = _of(labels, "n_samples", "task", "row_digest") | {
+    numbers = None if labels.classes is None else range(len(labels.classes))
+    return {
+        **_of(labels, "n_samples", "task", "row_digest"),
         "file": labels.path.name,
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
         "file_bytes": _bytes_of(labels),
+        **_values(labels.y, labels.classes, numbers),
     }
-    numbers = None if labels.classes is None else range(len(labels.classes))
-    return result | _values(y, labels.classes, numbers)
 
 
 def _values(y: np.ndarray, classes: Sequence[str] | None, numbers: Iterable[int] | None) -> dict[str, Any]:
@@ -149,33 +147,31 @@ def _partition(path: Path, check: bool) -> dict[str, Any]:
     }
 
 
-def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, Any]:
+def _owner(owner: OwnerFile, check: bool) -> dict[str, Any]:
     y = owner.targets()
-    if check:
-        for _ in owner.iter_rows():  # checksums, indices, finite values
-            pass
-    result = _of(owner, "name", "n_samples", "n_features", "task", "content_digest") | {
+    for _ in owner.iter_rows() if check else ():  # checksums, indices, finite values
+        pass
+    return {
+        **_of(owner, "name", "n_samples", "n_features", "task", "content_digest"),
         "storage": owner.kind,
         "memory_bytes": owner.nbytes,
-        "file_bytes": owner.path.stat().st_size,
+        "file_bytes": _bytes_of(owner),
         "recipe": sorted(owner.recipe),
         "checked": check,
         "file": owner.path.name,
+        **_values(y, owner.classes, (-1, 1)),
     }
-    result |= _values(y, owner.classes, (-1, 1))
-    return result | ({"first_features": owner.feature_names[:_NAMES_SHOWN]} if names else {})
 
 
 def _owners(path: Path, check: bool) -> dict[str, Any]:
     from fastadmm.store.collection import open_owners
 
     data = open_owners(path)
-    manifest = document_in(path / _OWNERS_MANIFEST) or {}
     return {
         "kind": "owners",
         **_of(data, "n_samples", "task", "kappa", "public_share"),
         "n_features": data.owners[0].n_features,
-        "sources": manifest.get("sources"),
+        "sources": (document_in(path / _OWNERS_MANIFEST) or {}).get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }
 
@@ -199,25 +195,21 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
     result = document_in(path / "result.json")
     config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
-    environment = document_in(path / "environment.json")
     said = said_of_run(path, result, config or {})
     statement = (document_in(path / "privacy.json") or {}).get("statement")
-    last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
-        n_checkpoints = (
-            sum(not name.startswith(".") for name in os.listdir(checkpoints)) if checkpoints.is_dir() else 0
-        )
+        listed = os.listdir(checkpoints) if checkpoints.is_dir() else []
     return {
         "kind": "run",
         "status": (result or {}).get("status", "unfinished"),
         "claim": None if said is None else said.line,
         "result": None if result is None else without_claim(result, said),
         "config": config,
-        "environment": environment,
+        "environment": document_in(path / "environment.json"),
         "privacy": statement,
-        "last_round": last,
-        "checkpoints": n_checkpoints,
+        "last_round": _last_round(path / "rounds.jsonl"),
+        "checkpoints": sum(not name.startswith(".") for name in listed),
         "has_model": (path / "model" / "model.toml").exists(),
         "has_report": "report.html" in names,
     }
@@ -225,13 +217,11 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
 
 def _model(path: Path) -> dict[str, Any]:
     manifest = document_in(path / "model.toml")
-    files = []
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))
     if not names:
         raise StorageError(f"{shown(path)}: model.toml names a model, but there is no .h5 file beside it")
-    for name in names:
-        files.append({"file": name, **_file(path / name, check=False)})
+    files = [{"file": name, **_file(path / name, check=False)} for name in names]
     said = None
     with suppress(FormatError, StorageError):  # what is incomplete is listed all the same
         said = said_of_model(*open_shared_part(path))

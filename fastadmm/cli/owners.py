@@ -64,22 +64,18 @@ def convert(
     as_json: bool = opt.JSON,
 ) -> None:
     """Make one file per owner from the rows of a data file."""
-    from fastadmm.data_tools.owners import Reading, convert_owners
+    from fastadmm.data_tools.owners import convert_owners
 
     who = opt.plain_values(owners)
     try:
         who["sizes"] = [int(part) for part in who["sizes"].split(",")] if who["sizes"] is not None else None
     except ValueError:
         raise ConfigError(f"--sizes {owners.sizes!r}: give whole numbers such as 250000,250000") from None
-    if owners.names is not None:
-        who["names"] = [name.strip() for name in owners.names.split(",")]
     how = opt.plain_values(reading)
-    task, header = how.pop("task"), not how.pop("no_header")
-    how["drop"] = reading.dropped
+    how |= {"header": not how.pop("no_header"), "drop": reading.dropped}
     how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
-    read = Reading(header=header, **how)
     with progress_bar() as progress:
-        data = convert_owners(sources, out, **who, reading=read, task=task, force=force, progress=progress)
+        data = convert_owners(sources, out, **who, **how, force=force, progress=progress)
     _show(data, as_json)
 
 

@@ -64,7 +64,7 @@ def evaluate_tables(
     **how: Any,
 ) -> dict[str, Any]:
     """Measure a model on the rows of tables; labels and weights are columns of the first."""
-    from fastadmm.data_tools.label_columns import labels_of, weight_of
+    from fastadmm.data_tools.label_columns import labels_of
 
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
@@ -72,8 +72,8 @@ def evaluate_tables(
     name = label or _label_column(trained, table, options, weight)
     table.require(name, "label column")
     notes: list[str] = []
-    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes)
-    about = read.task, read.y, read.classes, weight_of(table, rows, weight), found.offset
+    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes, weight=weight)
+    about = read.task, read.y, read.classes, read.weight, found.offset
     labels = LabelData(Path(table.path), len(rows), *about, row_digest="")
     alike = partial(_same_scores, trained, predictions)
     looks = seen_in_training(Path(model), labels, alike, found.ids)

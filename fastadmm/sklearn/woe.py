@@ -15,10 +15,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import ClassifierTags, Tags, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fastadmm.data_tools.building import Places, words_of
-from fastadmm.data_tools.columns import EXACT, Column, canonical_text
+from fastadmm.data_tools.columns import EXACT, Column, canonical_text, words_of
 from fastadmm.data_tools.encoding import encode_table
-from fastadmm.data_tools.tables import Table
+from fastadmm.data_tools.tables import Places, Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.judging.binning import Cells, Rules
 from fastadmm.problem.class_names import counted_of
@@ -273,7 +272,7 @@ def _table(place: str, block: Any) -> Table:
     if len(columns) < block.shape[1]:
         raise InputError(f"{place}: two columns have one name")
     places = Places()
-    places.add("row ", 0, block.shape[0])
+    places.add("row ", np.arange(block.shape[0]))
     found = {name: _column(f"{place}: column {name!r}", column) for name, column in columns.items()}
     return Table(place, list(columns), found, places)
 
