@@ -17,7 +17,7 @@ from fastadmm.data_tools.blocks import Block, OnRead
 from fastadmm.data_tools.columns import Growing, Scratch
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
-from fastadmm.store.elements import make_csr
+from fastadmm.store.block_file import make_csr
 from scipy import sparse
 
 #: One mistyped index must not allocate the machine's memory; ``n_features`` lifts the limit.

@@ -29,8 +29,8 @@ from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
+from fastadmm.store.block_file import first_not_finite
 from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
-from fastadmm.store.elements import first_not_finite
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import FOUND, Column, Layout, Table, read_table
 from fastadmm.errors import InputError
-from fastadmm.store.elements import make_csr
+from fastadmm.store.block_file import make_csr
 from fastadmm.store.transform import Transform
 from scipy import sparse
 

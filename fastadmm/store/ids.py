@@ -31,66 +31,60 @@ class IdWriter:
     def __init__(self, file: h5py.File, public_path: str | os.PathLike[str]) -> None:
         self._group = file.create_group("obs")
         encode(self._group, "dict")
-        self._path = public_path
-        self._kind: str | None = None  # "default", "int64" or "utf-8" after the first rows
-        self._digest: RowDigest | None = None
-        self._column: GrowingArray | None = None
+        self._place = f"{shown(public_path)}: key 'obs/ids'"
+        self._kind = ""  # "default", "int64" or "utf-8" after the first rows
         self._n = 0
 
-    def prepare(self, ids: Any, n_rows: int) -> tuple[str, np.ndarray] | None:
+    def prepare(self, ids: Any, n_rows: int) -> tuple[str, np.ndarray]:
         """Validate ids of the next `n_rows` rows without writing; the result goes to :meth:`append`."""
-        place = f"{shown(self._path)}: key 'obs/ids'"
-        if not n_rows:
-            return None
-        if ids is None:
+        if ids is None or not n_rows:
             kind, values = "default", np.arange(self._n, self._n + n_rows, dtype=np.int64)
         else:
             values = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
             if values.shape != (n_rows,):
-                raise InputError(f"{place}: {values.shape} ids for {n_rows} rows; give one id per row")
+                raise InputError(f"{self._place}: {values.shape} ids for {n_rows} rows; give one id per row")
             if values.dtype.kind in "iu":
                 if values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
-                    raise InputError(f"{place}: id {values.max()} does not fit int64; give it as text")
+                    raise InputError(f"{self._place}: id {values.max()} does not fit int64; give it as text")
                 kind, values = "int64", values.astype(np.int64)
             elif values.dtype.kind in "UOT":
                 kind, values = "utf-8", values.astype(object)
                 for i, text in enumerate(values):
-                    check_text(text, f"{place}: row {self._n + i + 1}")
+                    check_text(text, f"{self._place}: row {self._n + i + 1}")
             else:
-                raise InputError(f"{place}: ids of type {values.dtype}; give integers or text")
-        if self._kind not in {None, kind}:
+                raise InputError(f"{self._place}: ids of type {values.dtype}; give integers or text")
+        if n_rows and self._kind not in ("", kind):
             raise InputError(
-                f"{place}: row {self._n + 1}: ids change from {self._kind} to {kind}; give the same kind for "
-                "all rows"
+                f"{self._place}: row {self._n + 1}: ids change from {self._kind} to {kind}; give the same "
+                "kind for all rows"
             )
         return kind, values
 
-    def append(self, prepared: tuple[str, np.ndarray] | None) -> None:
+    def append(self, prepared: tuple[str, np.ndarray]) -> None:
         """Write what :meth:`prepare` returned."""
-        if prepared is None:
-            return
         kind, values = prepared
-        if self._column is None or self._digest is None:
-            self._kind, self._column, self._digest = kind, *self._start(kind)
+        if not len(values):
+            return
+        if not self._kind:
+            self._kind = kind
+            text = kind == "utf-8"
+            how = {"encoding": "string-array"} if text else {"compression": "gzip"}
+            self._column = GrowingArray(self._group, "ids", _text_dtype() if text else "<i8", **how)
+            self._digest = RowDigest("utf-8" if text else "int64")
         self._column.append(values)
         self._digest.update(values)
         self._n += len(values)
 
-    def _start(self, kind: str) -> tuple[GrowingArray, RowDigest]:
-        import h5py
-
-        if kind != "utf-8":
-            return GrowingArray(self._group, "ids", "<i8", compression="gzip"), RowDigest("int64")
-        # HDF5 allows no filter on variable-length text; the row digest guards it.
-        column = GrowingArray(self._group, "ids", h5py.string_dtype("utf-8"), checksum=False)
-        return column, RowDigest("utf-8")
-
     def close(self) -> str:
         """Write the rest; return the row digest."""
-        if self._column is None or self._digest is None:
-            raise InputError(f"{shown(self._path)}: no rows were written; the source is empty")
-        encode(self._column.close(), "string-array" if self._kind == "utf-8" else "array")
+        self._column.close()
         return self._digest.text()
+
+
+def _text_dtype() -> Any:
+    import h5py
+
+    return h5py.string_dtype("utf-8")
 
 
 def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,8 @@ from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
-    GrowingArray,
     bad_attribute,
     check_text,
-    encode,
     read_array,
     read_attribute,
     read_optional,
@@ -36,7 +34,8 @@ LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
 LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
-_KEYS = ("y", "sample_weight", "offset", "obs")
+_COLUMNS = ("y", "sample_weight", "offset")
+_KEYS = (*_COLUMNS, "obs")
 _AT_ONCE = 1 << 18  # rows
 
 
@@ -46,13 +45,14 @@ def _fault(values: np.ndarray, key: str, n_classes: int | None, first_row: int =
     if not bad.any() and key == "y" and n_classes is not None:
         bad = (values < 0.0) | (values != np.floor(values)) | (values >= n_classes)
         rule = f"is no class number from 0 to {n_classes - 1}"
-        rule = (
-            "is not 0 or 1; classification needs two classes, stored as 0 and 1" if n_classes == 2 else rule
-        )
+        if n_classes == 2:
+            rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
     elif not bad.any() and key == "sample_weight":
         bad, rule = values < 0, "is negative; weights must be zero or positive"
-    at = int(np.argmax(bad)) if bad.any() else -1
-    return "" if at < 0 else f"row {first_row + at + 1}: value {values[at]} {rule}"
+    if not bad.any():
+        return ""
+    at = int(np.argmax(bad))
+    return f"row {first_row + at + 1}: value {values[at]} {rule}"
 
 
 def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
@@ -123,16 +123,13 @@ class LabelWriter(Writer):
         self._classes = None if classes is None else tuple(classes)
         _check_classes(self._classes, task, self._shown)
         self._create(LABELS_TYPE, LABELS_VERSIONS[0], force=force)
-        self._columns: dict[str, GrowingArray] = {}
         self._total_weight = 0.0
 
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
         """Add samples. Shapes: y, sample_weight, offset, ids (k,)."""
         self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
-        columns = {
-            key: self._vector(key, value) for key, value in given.items() if value is not None or key == "y"
-        }
+        columns = {k: self._vector(k, v) for k, v in given.items() if v is not None or k == "y"}
         k = len(columns["y"])
         n_classes = None if self._classes is None else len(self._classes)
         for key, values in columns.items():
@@ -140,15 +137,13 @@ class LabelWriter(Writer):
                 raise self._bad(key, f"{len(values)} values for {k} labels")
             if fault := _fault(values, key, n_classes, self.n_samples):
                 raise self._bad(key, fault)
-        if self.n_samples and (other := sorted(set(columns) ^ set(self._columns))):
+        if self.n_samples and (other := sorted(columns.keys() ^ self._arrays.keys())):
             raise self._bad(other[0], f"row {self.n_samples + 1}: give it for all samples or none")
         prepared = self._ids.prepare(ids, k)
         if k == 0:
             return
         for key, values in columns.items():
-            if key not in self._columns:
-                self._columns[key] = GrowingArray(self._file, key, "<f8")
-            self._columns[key].append(values)
+            self._grow(key, values)
         self._ids.append(prepared)
         self.n_samples += k
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
@@ -167,26 +162,25 @@ class LabelWriter(Writer):
 
         if self.n_samples == 0:
             raise self._bad("y", "no labels were written; the source is empty")
+        attributes = self._file.attrs
         if self._classes is not None:
             if len(self._classes) > 2:
-                self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
-            self._file.attrs.create(
-                "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
-            )
-        if "sample_weight" in self._columns:
+                attributes["encoding-version"] = LABELS_VERSIONS[1]
+            names = np.array(self._classes, dtype=object)
+            attributes.create("classes", names, dtype=h5py.string_dtype("utf-8"))
+        if "sample_weight" in self._arrays:
             check_weights(self._total_weight, self._shown)
-        for column in self._columns.values():
-            encode(column.close(), "array")
+        self._close_arrays()
         self.row_digest = self._ids.close()
-        self._file.attrs["task"] = self.task
+        attributes["task"] = self.task
         if self._reading:
-            self._file.attrs["reading"] = self._reading
+            attributes["reading"] = self._reading
         if self._epsilon is not None:
-            self._file.attrs["label-epsilon"] = float(self._epsilon)
+            attributes["label-epsilon"] = float(self._epsilon)
         if self._exposure:
-            self._file.attrs["exposure"] = np.int64(1)
-        self._file.attrs["n_samples"] = np.int64(self.n_samples)
-        self._file.attrs["row-digest"] = self.row_digest
+            attributes["exposure"] = np.int64(1)
+        attributes["n_samples"] = np.int64(self.n_samples)
+        attributes["row-digest"] = self.row_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +201,27 @@ class LabelData:
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
     exposure: bool = False  # whether offsets are logarithms of exposures
+    parts: tuple[LabelData, ...] = ()  # those of shards, of which these are all, one after another
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
+        if self.parts:
+            return np.concatenate([part.ids() for part in self.parts])
         with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
             return read_ids(file, self.n_samples)
+
+
+def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> LabelData:
+    """The labels of all shards, one after another."""
+    columns: dict[str, Any] = {
+        key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
+        for key in _COLUMNS
+    }
+    whole = {"path": path, "n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
+    labels = replace(parts[0], **columns, **whole)
+    if labels.sample_weight is not None:
+        check_weights(float(labels.sample_weight.sum()), shown(path))
+    return labels
 
 
 def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, ...]:
@@ -238,7 +248,7 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
             classes = read_classes(file, *((3, MAX_CLASSES) if several else ()))
         columns: dict[str, np.ndarray] = {}
-        for key in ("y", "sample_weight", "offset"):
+        for key in _COLUMNS:
             if key == "y" or key in file:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
@@ -258,10 +268,8 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             path=Path(path),
             n_samples=n_samples,
             task=task,
-            y=columns["y"],
             classes=classes,
-            sample_weight=columns.get("sample_weight"),
-            offset=columns.get("offset"),
+            **{key: columns.get(key) for key in _COLUMNS},
             row_digest=verified_digest(file, n_samples),
             reading=reading,
             label_epsilon=epsilon,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +13,8 @@ from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.files.seal import refuse_unknown
+from fastadmm.store.block_file import BlockFile, check_party_name
 from fastadmm.store.elements import (
-    GrowingArray,
-    GrowingBlock,
     bad,
     encode,
     read_array,
@@ -27,7 +25,6 @@ from fastadmm.store.elements import (
     write_strings,
 )
 from fastadmm.store.label_file import read_classes
-from fastadmm.store.party_file import BlockFile, check_party_name
 from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -62,8 +59,6 @@ class OwnerWriter(Writer):
         self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
         self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {self.n_features}\n".encode())
         self._create(OWNER_TYPE, OWNER_VERSIONS[-1], force=True, ids=False)
-        self._y = GrowingArray(self._file, "y", "<f8")
-        self._block = GrowingBlock(self._file, kind, self.dtype)
 
     def append(self, X: np.ndarray | csr_array, y: np.ndarray) -> None:
         """Add rows. Shapes: X (k, d); y (k,)."""
@@ -74,8 +69,8 @@ class OwnerWriter(Writer):
             X = X.astype(self.dtype, copy=False)
             for part in (X.data, X.indices.astype("<i8"), np.diff(X.indptr).astype("<i8")):
                 self._hash.update(np.ascontiguousarray(part).data)
-        self._block.append(X)
-        self._y.append(y)
+        self._grow("y", np.asarray(y))
+        self._grow_block(X)
         self._hash.update(np.ascontiguousarray(y, dtype="<f8").data)
         self.n_samples += X.shape[0]
         self._sink.check()
@@ -83,21 +78,18 @@ class OwnerWriter(Writer):
     def _finish(self) -> None:
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: owner {self.name!r} has no rows; an owner needs at least one")
-        encode(self._y.close(), "array")
-        self._block.close(self.n_features)
+        self._close_arrays(self.n_features)
         encode(self._file.create_group("var"), "dict")
         write_strings(self._file["var"], "names", self._names)
         encode(self._file.create_group("recipe"), "dict")
         for key, value in self._recipe.items():
             write_array(self._file["recipe"], key, np.asarray(value, dtype=np.float64))
         write_strings(self._file["recipe"], "names", self._names)
-        attributes = self._file.attrs
-        attributes["name"], attributes["task"] = self.name, self.task
-        attributes["n_samples"] = np.int64(self.n_samples)
-        attributes["content-digest"] = f"sha256:{self._hash.hexdigest()}"
-        attributes["names-digest"] = strings_digest(self._names)
-        if self._classes is not None:
-            self._file.attrs["classes"] = list(self._classes)
+        about = {"name": self.name, "task": self.task, "n_samples": np.int64(self.n_samples)}
+        about |= {"content-digest": f"sha256:{self._hash.hexdigest()}"}
+        about |= {"names-digest": strings_digest(self._names)}
+        about |= {"classes": list(self._classes)} if self._classes is not None else {}
+        self._file.attrs.update(about)
 
 
 class OwnerFile(BlockFile):
@@ -106,14 +98,14 @@ class OwnerFile(BlockFile):
     _encoding = OWNER_TYPE, OWNER_VERSIONS
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         with self._open() as file:
             refuse_unknown(file, _KEYS, shown(path))
             self._read_header(file)
             self.task = read_attribute(file, "task", str)
-            self._names = read_strings(require_group(file, "var"), "names")
-            if len(self._names) != self.n_features:
-                raise bad(file, "var/names", f"{len(self._names)} names for {self.n_features} columns")
+            self.feature_names = read_strings(require_group(file, "var"), "names")
+            if len(self.feature_names) != self.n_features:
+                raise bad(file, "var/names", f"{len(self.feature_names)} names for {self.n_features} columns")
             recipe = require_group(file, "recipe")
             self.source_names = read_strings(recipe, "names")
             self.recipe = {key: read_array(recipe, key, kind="f") for key in _RECIPE if key in recipe}
@@ -123,19 +115,13 @@ class OwnerFile(BlockFile):
         """Read the targets, shape (n,)."""
         with self._open() as file:
             y = read_array(file, "y", ndim=1, length=self.n_samples, kind="f").astype(np.float64, copy=False)
-        bad = ~np.isfinite(y)
-        rule = "is not finite"
-        if not bad.any() and self.task == "classification":
-            bad, rule = np.abs(y) != 1.0, "is not -1 or 1"
-        if bad.any():
-            at = int(np.flatnonzero(bad)[0])
+        wrong, rule = ~np.isfinite(y), "is not finite"
+        if not wrong.any() and self.task == "classification":
+            wrong, rule = np.abs(y) != 1.0, "is not -1 or 1"
+        if wrong.any():
+            at = int(np.argmax(wrong))
             raise InputError(f"{shown(self.path)}: key 'y': row {at + 1}: value {y[at]:g} {rule}")
         return y
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the columns."""
-        return self._names
 
 
 def open_owner(path: str | os.PathLike[str]) -> OwnerFile:

@@ -12,8 +12,7 @@ from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.store.joined import JoinedLabels, JoinedParty
-from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
+from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, joined_labels, open_labels
 from fastadmm.store.manifest import (
     LABELS_FILE,
     MANIFEST,
@@ -25,7 +24,7 @@ from fastadmm.store.manifest import (
     shard_name,
     write_manifest,
 )
-from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.party_file import JoinedParty, PartyData, PartyWriter, check_party_name, open_party
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +314,7 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
             f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
         )
     labels = [part.labels for part in parts if part.labels is not None]
-    joined = JoinedLabels.of(path, labels, first.row_digest) if labels else None
+    joined = joined_labels(path, labels, first.row_digest) if labels else None
     n_samples, task, source = whole["n_samples"], parts[0].task, parts[0].source
     rows = first.row_digest
     return Partition(path, n_samples, parties, joined, rows, task, source, shards=tuple(parts))

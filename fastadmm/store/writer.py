@@ -7,12 +7,18 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.store.elements import GrowingArray, encode
 from fastadmm.store.h5file import open_output
 from fastadmm.store.ids import IdWriter
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 class _Abort(Exception):
@@ -34,6 +40,8 @@ class Writer(ABC):
         self._stack = ExitStack()
         self.n_samples = 0
         self.row_digest = ""
+        self._arrays: dict[str, GrowingArray] = {}
+        self._entries = 0  # of a CSR block
 
     def _create(
         self, encoding_type: str, version: str, *, force: bool, ids: bool = True, **attributes: str
@@ -45,6 +53,38 @@ class Writer(ABC):
         self._file.attrs.update(attributes)
         if ids:
             self._ids = IdWriter(self._file, self._shown)
+
+    def _grow(self, key: str, rows: np.ndarray, dtype: Any = "<f8", compression: str = "none") -> None:
+        """Add rows to the element of a key, which begins with the first of them."""
+        if key not in self._arrays:
+            group, _, name = key.rpartition("/")
+            place = self._file.require_group(group or "/")
+            self._arrays[key] = GrowingArray(place, name, dtype, rows.shape[1:], compression=compression)
+        self._arrays[key].append(rows)
+
+    def _grow_block(self, rows: np.ndarray | csr_array, compression: str = "none") -> None:
+        """Add rows of the element ``X``, dense or CSR, in the type they are stored in."""
+        parts: dict[str, tuple[np.ndarray, Any]]
+        if isinstance(rows, np.ndarray):
+            parts = {"X": (rows, rows.dtype)}
+        else:
+            pointers = rows.indptr.astype(np.int64) + self._entries
+            self._entries += len(rows.data)
+            parts = {
+                "X/data": (rows.data, rows.dtype),
+                "X/indices": (rows.indices, "<i4" if rows.shape[1] < 2**31 else "<i8"),
+                "X/indptr": (pointers["X/indptr" in self._arrays :], "<i8"),
+            }
+        for key, (values, dtype) in parts.items():
+            self._grow(key, values, dtype, compression)
+
+    def _close_arrays(self, n_features: int = 0) -> None:
+        """Write the rest of all elements that grow."""
+        for array in self._arrays.values():
+            array.close()
+        if "X/indptr" in self._arrays:
+            encode(self._file["X"], "csr_matrix")
+            self._file["X"].attrs["shape"] = np.array([self.n_samples, n_features], dtype=np.int64)
 
     def _bad(self, key: str, problem: str) -> InputError:
         """The error for what is wrong with what was given for a key."""
