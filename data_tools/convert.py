@@ -28,7 +28,7 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.compression import compression_options
+from fastadmm.store.h5file import compression_options
 
 if TYPE_CHECKING:
     from fastadmm.store import Partition

@@ -45,8 +45,8 @@ from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.h5file import compression_options
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:

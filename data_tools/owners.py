@@ -30,11 +30,11 @@ from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.block_file import first_not_finite
-from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.owner_file import DIGEST_BYTES, record_digests, shared_rows
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
-    from fastadmm.store.collection import Owners
+    from fastadmm.store.owner_file import Owners
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,7 @@ def convert_owners(
     **options: Any,
 ) -> Owners:
     """Write one file per owner."""
-    from fastadmm.store.collection import MANIFEST, open_owners
-    from fastadmm.store.owner_file import OwnerWriter
+    from fastadmm.store.owner_file import MANIFEST, OwnerWriter, open_owners
 
     asked = _Asked(**options)
     reading, dtype = asked.reading, asked.dtype
@@ -217,7 +216,7 @@ def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> 
     """Write what is said of all owners together; `later` is what version 1.1 says besides."""
     import tomli_w
     from fastadmm.files.seal import seal_of
-    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
+    from fastadmm.store.owner_file import FORMAT, MANIFEST, VERSIONS
 
     manifest = {"format": FORMAT, "version": VERSIONS[bool(later)], **values, **later}
     manifest["digest"] = seal_of(manifest)

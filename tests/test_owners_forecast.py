@@ -9,7 +9,7 @@ from fastadmm.data_tools.owners import convert_owners
 from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot
-from fastadmm.store.collection import open_owners
+from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
 from run_tools import refused, run

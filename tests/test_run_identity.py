@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
         return real(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoint, "read_h5", read)
-    monkeypatch.setattr("fastadmm.files.retry._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("fastadmm.files.reading._PAUSES", (0.0, 0.0))
     with pytest.raises(StorageError, match="cannot read"):
         resume_run(out)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before

@@ -167,7 +167,7 @@ def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, A
 
 
 def _owners(path: Path, check: bool) -> dict[str, Any]:
-    from fastadmm.store.collection import open_owners
+    from fastadmm.store.owner_file import open_owners
 
     data = open_owners(path)
     manifest = document_in(path / _OWNERS_MANIFEST) or {}

@@ -25,7 +25,7 @@ from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.settings.owners import parse_epsilons
-from fastadmm.store.collection import Owners
+from fastadmm.store.owner_file import Owners
 
 #: The run's own ledger, where none is shared.
 LEDGER = "ledger.jsonl"

@@ -12,7 +12,7 @@ from fastadmm.owners.forecast import Forecast, Member
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot
 from fastadmm.owners.setup import bound_of, default_step, refuse_others
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
-from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
+from fastadmm.store.owner_file import Owners, open_owners, record_digests, shared_rows
 
 
 def parse_members(text: str) -> tuple[Member, ...]:

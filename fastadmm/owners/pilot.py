@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, OwnerLoss
 from fastadmm.owners.owner import scaled
-from fastadmm.store.collection import Owners
+from fastadmm.store.owner_file import Owners
 
 
 @dataclass(frozen=True, eq=False)

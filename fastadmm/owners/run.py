@@ -32,9 +32,9 @@ from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.settings.owners import OwnerSettings, make_settings
 from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status
-from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
+from fastadmm.store.owner_file import Owners, open_owners
 from fastadmm.store.transform import Transform
 
 RUN_FILE = "owners-run.toml"

@@ -28,7 +28,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.file_lock import lock_file
+from fastadmm.files.modes import lock_file
 from fastadmm.privacy.accounts import (
     FEATURES,
     LABELS,

@@ -16,13 +16,20 @@ from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import is_directory
 from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, first_not_finite, make_predictions
-from fastadmm.store.compression import refuse_packed
-from fastadmm.store.elements import array_dataset, read_array, read_attribute, read_positive, write_array
-from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.elements import (
+    array_dataset,
+    read_array,
+    read_attribute,
+    read_ids,
+    read_positive,
+    verified_digest,
+    write_array,
+)
+from fastadmm.store.h5file import create_h5, read_h5, refuse_packed
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
+from fastadmm.store.writer import IdWriter
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
-from fastadmm.files.retry import retried
+from fastadmm.files.reading import retried
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part

@@ -318,9 +318,8 @@ def _read_points(path: Path) -> _Points:
             if column.bins is None:
                 raise ValueError(column.name)
             made = replace(column.bins, woe=tuple(map(float, own)))
-            if not all(abs(points) < _MOST_POINTS for points in made.woe):
-                raise ValueError(column.name)
-            if not made.valid(-1 if column.levels is None else len(column.levels)):
+            known = len(made.woe) == len(column.bins.woe)
+            if not known or not all(abs(points) < _MOST_POINTS for points in made.woe):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
         return _Points(

@@ -16,8 +16,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins
 from fastadmm.privacy.public import randomise_labels, soft_targets
-from fastadmm.store.bins import Bins
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import Bins, ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
 from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party

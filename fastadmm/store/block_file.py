@@ -6,27 +6,18 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+import h5py
 import numpy as np
+from scipy.sparse import csr_array
 
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.elements import (
-    array_dataset,
-    bad,
-    check_encoding,
-    read_attribute,
-    read_block,
-    read_positive,
-    require_group,
-)
+from fastadmm.store import elements as h5
 from fastadmm.store.h5file import h5_errors, read_h5
-
-if TYPE_CHECKING:
-    import h5py
-    from scipy.sparse import csr_array
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STREAM_BYTES = 8 << 20
@@ -47,37 +38,35 @@ class StoredBlock:
     """The block of an open file, cheaply checked: a matrix, or values, column indices and row pointers."""
 
     def __init__(self, file: h5py.File) -> None:
-        import h5py
-
         with h5_errors(file.filename, "X"):
             self.kind = "csr" if file.get("X", getclass=True) is h5py.Group else "dense"
         if self.kind == "dense":
-            self.values = array_dataset(file, "X", ndim=2, kind="f")
+            self.values = h5.array_dataset(file, "X", ndim=2, kind="f")
             self.shape = tuple(int(n) for n in self.values.shape)
         else:
-            item = require_group(file, "X")
-            check_encoding(item, "csr_matrix")
+            item = h5.require_group(file, "X")
+            h5.check_encoding(item, "csr_matrix")
             with h5_errors(file.filename, "X"):
                 shape = np.asarray(item.attrs.get("shape", ()))
             if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-                raise bad(file, "X", "attribute 'shape' is missing or not two non-negative integers")
+                raise h5.bad(file, "X", "attribute 'shape' is missing or not two non-negative integers")
             self.shape = (int(shape[0]), int(shape[1]))
-            self.values = array_dataset(item, "data", ndim=1, kind="biuf", encoded=False)
-            of_entries = {"ndim": 1, "kind": "iu", "encoded": False}
+            self.values = h5.array_dataset(item, "data", ndim=1, kind="biuf", encoded=False)
+            of_entries: dict[str, Any] = {"ndim": 1, "kind": "iu", "encoded": False}
             self.nnz = int(self.values.shape[0])
-            self.indices = array_dataset(item, "indices", length=self.nnz, **of_entries)
-            self.indptr = array_dataset(item, "indptr", length=self.shape[0] + 1, **of_entries)
+            self.indices = h5.array_dataset(item, "indices", length=self.nnz, **of_entries)
+            self.indptr = h5.array_dataset(item, "indptr", length=self.shape[0] + 1, **of_entries)
         self.dtype = self.values.dtype.newbyteorder("=")
         if self.dtype not in (np.float64, np.float32):
             key = self.values.name.strip("/")
-            raise bad(file, key, f"has dtype {self.values.dtype}, but float64 or float32 is needed")
+            raise h5.bad(file, key, f"has dtype {self.values.dtype}, but float64 or float32 is needed")
 
     def row_pointers(self, start: int, stop: int) -> np.ndarray:
         """Read and check row pointers: int64, never decreasing; all of them go from 0 to the entries.
 
         Shapes: the result (stop - start + 1,).
         """
-        indptr = read_block(self.indptr, start, stop + 1).astype(np.int64, copy=False)
+        indptr = h5.read_block(self.indptr, start, stop + 1).astype(np.int64, copy=False)
         falls = np.flatnonzero(indptr[1:] < indptr[:-1])
         problem = ""
         if indptr[0] != 0 if start == 0 else indptr[0] < 0:
@@ -87,7 +76,7 @@ class StoredBlock:
         elif indptr[-1] != self.nnz if stop == self.shape[0] else indptr[-1] > self.nnz:
             problem = f"ends at {indptr[-1]} (row {stop}), but there are {self.nnz} entries"
         if problem:
-            raise bad(self.indptr.file, self.indptr.name.strip("/"), problem)
+            raise h5.bad(self.indptr.file, self.indptr.name.strip("/"), problem)
         return indptr
 
 
@@ -135,8 +124,6 @@ def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: t
 
     Shapes: data, indices (nnz,); indptr (n + 1,); the result (n, d).
     """
-    from scipy.sparse import csr_array
-
     matrix = csr_array((data, indices, indptr), shape=shape)
     matrix.has_sorted_indices = True
     matrix.has_canonical_format = True
@@ -154,7 +141,6 @@ class BlockFile:
     nnz: int | None = None  # entries of a CSR block
     index_bytes = 0  # of one stored column index; 0 for dense
     content_digest: str
-    feature_names: list[str]  # names of the columns
 
     _encoding: tuple[str, tuple[str, ...]]
     _rows_of_file: int
@@ -169,19 +155,17 @@ class BlockFile:
 
     def _read_header(self, file: h5py.File) -> None:
         """What every file with a block says of itself, checked."""
-        name = read_attribute(file, "name", str)
+        name = h5.read_attribute(file, "name", str)
         self.name = check_party_name(name, f"{shown(self.path)}: attribute 'name'", FormatError)
-        self.n_samples = self._rows_of_file = read_positive(file, "n_samples")
+        self.n_samples = self._rows_of_file = h5.read_positive(file, "n_samples")
         block = StoredBlock(file)
         self.kind, self.dtype = block.kind, block.dtype
         if block.kind == "csr":
             self.nnz, self.index_bytes = block.nnz, block.indices.dtype.itemsize
         n_rows, self.n_features = block.shape
         if n_rows != self.n_samples:
-            raise bad(file, "X", f"has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}")
-        if self.n_features < 1:
-            raise bad(file, "X", "has no columns")
-        self.content_digest = read_attribute(file, "content-digest", str)
+            raise h5.bad(file, "X", f"has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}")
+        self.content_digest = h5.read_attribute(file, "content-digest", str)
 
     @property
     def nbytes(self) -> int:
@@ -190,19 +174,27 @@ class BlockFile:
             return self.n_samples * self.n_features * self.dtype.itemsize
         return self.nnz * (self.dtype.itemsize + self.index_bytes) + (self.n_samples + 1) * self.index_bytes
 
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """The d names of the columns (read on first use)."""
+        with self._open() as file:
+            names = h5.read_strings(h5.require_group(file, "var"), "names")
+        if len(set(names)) != len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
+        return names
+
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read the block in consecutive pieces, in constant memory. Shapes: block (k, d)."""
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
-        elif rows < 1:
-            raise InputError(f"{rows} rows per piece; at least one is needed")
         return self._read(rows)
 
     def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         with self._open() as file:
             block, first, indptr = StoredBlock(file), self.first_row, None
             if (block.kind, block.shape) != (self.kind, (self._rows_of_file, self.n_features)):
-                raise bad(file, "X", "changed since the file was opened")
+                raise h5.bad(file, "X", "changed since the file was opened")
             if block.kind == "csr":
                 indptr = block.row_pointers(first, first + self.n_samples)
             for start in range(0, self.n_samples, rows):
@@ -217,10 +209,10 @@ class BlockFile:
         place, key = shown(self.path), "X"
         X: np.ndarray | csr_array
         if indptr is None:
-            X = read_block(block.values, start, stop)
+            X = h5.read_block(block.values, start, stop)
         else:
             data, indices = (
-                read_block(part, indptr[0], indptr[-1]) for part in (block.values, block.indices)
+                h5.read_block(part, indptr[0], indptr[-1]) for part in (block.values, block.indices)
             )
             X, key = make_csr(data, indices, indptr - indptr[0], (stop - start, self.n_features)), "X/data"
             if fault := _index_fault(X):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import h5py
 import numpy as np
 
 from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
-from fastadmm.store.h5file import check_heaps, check_version, h5_errors
-
-if TYPE_CHECKING:
-    import h5py
+from fastadmm.files.digest import row_digest
+from fastadmm.store.h5file import (
+    check_heaps,
+    check_version,
+    compression_options,
+    h5_errors,
+    refuse_oversized,
+    require_filters,
+)
 
 #: Target size of a chunk; the format allows whole row ranges of 1 to 8 MB.
 CHUNK_BYTES = 2 << 20
@@ -134,8 +139,6 @@ def write_strings(group: h5py.Group, name: str, strings: Iterable[str]) -> None:
 
     HDF5 allows no checksum on these; where they matter a digest covers them.
     """
-    import h5py
-
     values = np.asarray(list(strings), dtype=object)
     for i, text in enumerate(values):
         check_text(text, f"{key_of(group, name)}: string {i + 1}")
@@ -158,8 +161,6 @@ def check_text(text: object, place: str) -> None:
 
 
 def _member(group: h5py.Group, name: str) -> Any:
-    import h5py
-
     with h5_errors(group.file.filename, key_of(group, name)):
         link = group.get(name, getlink=True)
     if link is None:
@@ -173,8 +174,6 @@ def _member(group: h5py.Group, name: str) -> Any:
 
 def require_group(group: h5py.Group, name: str) -> h5py.Group:
     """Return the subgroup `name`; :class:`FormatError` if it is absent or no group."""
-    import h5py
-
     item = _member(group, name)
     if not isinstance(item, h5py.Group):
         raise bad(group, name, "is a dataset, not a group")
@@ -183,8 +182,6 @@ def require_group(group: h5py.Group, name: str) -> h5py.Group:
 
 def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     """Return the dataset `name` after checking that the file itself holds all of it."""
-    import h5py
-
     item = _member(group, name)
     if not isinstance(item, h5py.Dataset):
         raise bad(group, name, "is a group, not a dataset")
@@ -314,8 +311,6 @@ def read_array(
 
 def read_strings(group: h5py.Group, name: str) -> list[str]:
     """Read a ``string-array`` element as a list of str."""
-    import h5py
-
     item = plain_dataset(group, name)
     check_encoding(item, "string-array")
     if h5py.check_string_dtype(item.dtype) is None or item.ndim != 1:
@@ -342,3 +337,29 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
             except UnicodeDecodeError:
                 raise bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
     return strings
+
+
+def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
+    """Read the row ids: int64, or object (str), shape (n_samples,)."""
+    group = require_group(file, "obs")
+    place = f"{shown(file.filename)}: key 'obs/ids'"
+    encoding = read_attribute(plain_dataset(group, "ids"), "encoding-type", str)
+    if encoding == "string-array":
+        ids = np.array(read_strings(group, "ids"), dtype=object)
+        if len(ids) != n_samples:
+            raise FormatError(f"{place}: has {len(ids)} entries instead of {n_samples}")
+        return ids
+    return read_array(group, "ids", ndim=1, length=n_samples, kind="iu", compressed=True).astype(
+        np.int64, copy=False
+    )
+
+
+def verified_digest(file: h5py.File, n_samples: int) -> str:
+    """Recompute the row digest from the ids and compare it with the attribute."""
+    digest = row_digest(read_ids(file, n_samples))
+    if digest != read_attribute(file, "row-digest", str):
+        raise FormatError(
+            f"{shown(file.filename)}: attribute 'row-digest' does not agree with key 'obs/ids'; "
+            "the rows were damaged or edited, convert the file again"
+        )
+    return digest

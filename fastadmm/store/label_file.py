@@ -6,29 +6,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
 
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.elements import (
-    bad_attribute,
-    check_text,
-    read_array,
-    read_attribute,
-    read_optional,
-    read_positive,
-)
+from fastadmm.store import elements as h5
 from fastadmm.store.h5file import h5_errors, read_h5
-from fastadmm.store.ids import read_ids, verified_digest
 from fastadmm.store.writer import Writer
-
-if TYPE_CHECKING:
-    import h5py
 
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
@@ -61,7 +50,7 @@ def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
         what = "regression has no classes" if names is not None else "not given; name the two classes"
         raise InputError(f"{place}: {what}")
     for name in names or ():
-        check_text(name, place)
+        h5.check_text(name, place)
     if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
         raise InputError(f"{place}: {list(names)!r}; two different labels are needed, or up to {MAX_CLASSES}")
 
@@ -158,8 +147,6 @@ class LabelWriter(Writer):
         return values.astype(np.float64)
 
     def _finish(self) -> None:
-        import h5py
-
         if self.n_samples == 0:
             raise self._bad("y", "no labels were written; the source is empty")
         attributes = self._file.attrs
@@ -208,7 +195,7 @@ class LabelData:
         if self.parts:
             return np.concatenate([part.ids() for part in self.parts])
         with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
-            return read_ids(file, self.n_samples)
+            return h5.read_ids(file, self.n_samples)
 
 
 def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> LabelData:
@@ -217,8 +204,8 @@ def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> La
         key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
         for key in _COLUMNS
     }
-    whole = {"path": path, "n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
-    labels = replace(parts[0], **columns, **whole)
+    columns |= {"n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
+    labels = replace(parts[0], path=path, **columns)
     if labels.sample_weight is not None:
         check_weights(float(labels.sample_weight.sum()), shown(path))
     return labels
@@ -231,7 +218,7 @@ def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, .
     right = least <= len(found) <= most and len(set(found)) == len(found)
     if not right or not all(isinstance(c, str) for c in found):
         wanted = "three or more" if least > 2 else "two"
-        raise bad_attribute(file, "classes", f"is not {wanted} different strings")
+        raise h5.bad_attribute(file, "classes", f"is not {wanted} different strings")
     return tuple(found)
 
 
@@ -239,39 +226,33 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
     """Read and validate a label file."""
     with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
         refuse_unknown(file, _KEYS, shown(path))
-        task = read_attribute(file, "task", str)
+        task = h5.read_attribute(file, "task", str)
         if task not in TASKS:
-            raise bad_attribute(file, "task", f"is {task!r}, not one of {', '.join(TASKS)}")
-        n_samples = read_positive(file, "n_samples")
+            raise h5.bad_attribute(file, "task", f"is {task!r}, not one of {', '.join(TASKS)}")
+        n_samples = h5.read_positive(file, "n_samples")
         classes = None
         if task == "classification":
-            several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
+            several = h5.read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
             classes = read_classes(file, *((3, MAX_CLASSES) if several else ()))
         columns: dict[str, np.ndarray] = {}
         for key in _COLUMNS:
             if key == "y" or key in file:
-                values = read_array(file, key, ndim=1, length=n_samples, kind="f")
+                values = h5.read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
                 if fault := _fault(columns[key], key, len(classes) if classes else None):
                     raise InputError(f"{shown(path)}: key {key!r}: {fault}")
         if "sample_weight" in columns and "shard" not in file.attrs:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
-        reading = read_optional(file, "reading", str) or ""
-        try:
-            CellReading.parse(reading)
-        except (TypeError, ValueError):
-            raise bad_attribute(file, "reading", f"is {reading!r}; damaged or edited") from None
-        epsilon = read_optional(file, "label-epsilon", float)
-        if epsilon is not None and not epsilon > 0.0:
-            raise bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
         return LabelData(
             path=Path(path),
             n_samples=n_samples,
             task=task,
+            y=columns["y"],
             classes=classes,
-            **{key: columns.get(key) for key in _COLUMNS},
-            row_digest=verified_digest(file, n_samples),
-            reading=reading,
-            label_epsilon=epsilon,
+            sample_weight=columns.get("sample_weight"),
+            offset=columns.get("offset"),
+            row_digest=h5.verified_digest(file, n_samples),
+            reading=h5.read_optional(file, "reading", str) or "",
+            label_epsilon=h5.read_optional(file, "label-epsilon", float),
             exposure="exposure" in file.attrs,
         )

@@ -6,37 +6,26 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
+from scipy.sparse import csr_array, issparse, vstack
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import ContentDigest
 from fastadmm.files.digest import row_digest as digest_of
+from fastadmm.store import elements as h5
 from fastadmm.store.block_file import BlockFile, StoredBlock, check_party_name, first_not_finite, not_finite
-from fastadmm.store.compression import compression_options
-from fastadmm.store.elements import (
-    bad,
-    check_text,
-    encode,
-    plain_dataset,
-    read_block,
-    read_strings,
-    require_group,
-    write_strings,
-)
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.ids import read_ids, verified_digest
+from fastadmm.store.h5file import compression_options
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.transform import Transform
 from fastadmm.store.writer import Writer
 
-if TYPE_CHECKING:
-    import h5py
-    from scipy.sparse import csr_array
+__all__ = ["PartyData", "PartyWriter", "check_party_name", "open_party"]
 
 PARTY_TYPE = "fastadmm-party"
 #: 1.1: with an encoder, which a reader of 1.0 would refuse; files without one are still written as 1.0.
@@ -91,14 +80,12 @@ class PartyWriter(Writer):
     def _check_names(self) -> None:
         seen: dict[str, int] = {}
         for i, text in enumerate(self._names or (), start=1):
-            check_text(text, f"{self._shown}: key 'var/names': column {i}")
+            h5.check_text(text, f"{self._shown}: key 'var/names': column {i}")
             if (first := seen.setdefault(text, i)) != i:
                 raise self._bad("var/names", f"columns {first} and {i} are both named {text!r}; rename one")
 
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
-        from scipy.sparse import csr_array, issparse
-
         self._require_open()
         X = csr_array(X) if issparse(X) else np.asarray(X)
         row = f"row {self.n_samples + 1}"
@@ -144,8 +131,8 @@ class PartyWriter(Writer):
         self._close_arrays(d)
         self.row_digest = self._ids.close()
         self.content_digest = self._digest.text(names)
-        encode(self._file.create_group("var"), "dict")
-        write_strings(self._file["var"], "names", names)
+        h5.encode(self._file.create_group("var"), "dict")
+        h5.write_strings(self._file["var"], "names", names)
         self._transform.to_group(self._file.create_group("transform"))
         if self._encoder is not None:
             self._encoder.to_group(self._file.create_group("encoder"))
@@ -168,18 +155,12 @@ class PartyData(BlockFile):
             _refuse_keys(file)
             self._read_header(file)
             d = self.n_features
-            names = plain_dataset(require_group(file, "var"), "names")
+            names = h5.plain_dataset(h5.require_group(file, "var"), "names")
             if names.shape != (d,):
-                raise bad(file, "var/names", f"shape {names.shape} for {d} columns")
-            self.transform = Transform.from_group(require_group(file, "transform"))
-            if (own := self.transform.n_features) not in {None, d}:
-                raise bad(file, "transform", f"fitted on {own} columns, but 'X' has {d}")
-            if self.kind == "csr" and self.transform.center is not None:
-                raise bad(file, "transform/center", "not allowed for a sparse block")
-            self.encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
-            if self.encoder is not None and (made := len(self.encoder.feature_names)) != d:
-                raise bad(file, "encoder", f"makes {made} features, but 'X' has {d} columns")
-            self.row_digest = verified_digest(file, self.n_samples)
+                raise h5.bad(file, "var/names", f"shape {names.shape} for {d} columns")
+            self.transform = Transform.from_group(h5.require_group(file, "transform"))
+            self.encoder = Encoder.of_file(file)
+            self.row_digest = h5.verified_digest(file, self.n_samples)
 
     def of_rows(self, start: int, stop: int) -> PartyData:
         """Some rows of the file as if it held no others."""
@@ -189,7 +170,7 @@ class PartyData(BlockFile):
             with self._open() as file:
                 ends = StoredBlock(file).indptr
                 first, last = (
-                    int(read_block(ends, self.first_row + k, self.first_row + k + 1)[0])
+                    int(h5.read_block(ends, self.first_row + k, self.first_row + k + 1)[0])
                     for k in (start, stop)
                 )
             own.nnz, own.first_entry = max(0, last - first), first
@@ -202,25 +183,31 @@ class PartyData(BlockFile):
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
 
-    @cached_property
-    def feature_names(self) -> list[str]:
-        """The d names of the columns (read on first use)."""
-        with self._open() as file:
-            names = read_strings(require_group(file, "var"), "names")
-        if len(set(names)) != len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
-        return names
-
     @property
     def steps(self) -> list[Any]:
         """Every step from the party's table to its columns that the file tells of, in order."""
         return [step for step in (self.encoder, self.transform) if step is not None]
 
+    def needs_transform(self, names: list[str], transform: Transform, of: str, remedy: str) -> bool:
+        """Whether rows have yet to be scaled as those of a party are, whose columns they must have."""
+        place = shown(self.path)
+        if len(self.feature_names) != len(names):
+            raise InputError(
+                f"{place}: {len(self.feature_names)} features, but {of} has {len(names)}; {remedy}"
+            )
+        for k, (own, known) in enumerate(zip(self.feature_names, names), start=1):
+            if own != known:
+                raise InputError(f"{place}: feature {k} is {own!r}, but {of} has {known!r} there; {remedy}")
+        if self.transform.digest() == transform.digest():
+            return False
+        if not self.transform.is_identity:
+            raise InputError(f"{place}: features are scaled otherwise than {of}'s of training; {remedy}")
+        return True
+
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
         with self._open() as file:
-            return read_ids(file, self.n_samples)
+            return h5.read_ids(file, self.n_samples)
 
     def load(self) -> np.ndarray | csr_array:
         """Read and validate the whole block. Shapes: the result (N, d)."""
@@ -244,12 +231,12 @@ class PartyData(BlockFile):
 def _refuse_keys(file: h5py.File) -> None:
     # A party's file is handed to that party: anything that could be a label is refused, known or not.
     for parent, allowed in _ROOT_KEYS.items():
-        group = file if not parent else require_group(file, parent)
+        group = file if not parent else h5.require_group(file, parent)
         for key in group:
             if key.lower() in _LABEL_KEYS:
-                raise bad(group, key, "labels, weights and offsets belong in labels.h5 alone; remove it")
+                raise h5.bad(group, key, "labels, weights and offsets belong in labels.h5 alone; remove it")
             if key not in allowed:
-                raise bad(group, key, "unknown in a party's file; remove it or upgrade fastadmm")
+                raise h5.bad(group, key, "unknown in a party's file; remove it or upgrade fastadmm")
 
 
 def open_party(path: str | os.PathLike[str]) -> PartyData:
@@ -296,8 +283,6 @@ class JoinedParty(PartyData):
         return _JoinedReader(self, keys)
 
     def load(self) -> np.ndarray | csr_array:
-        from scipy.sparse import vstack
-
         blocks: list[Any] = [part.load() for part in self.parts]
         return np.concatenate(blocks) if self.nnz is None else vstack(blocks, format="csr")
 
@@ -323,8 +308,6 @@ class _JoinedReader(RowReader):
         self._readers = [part.reader(keys) for part in party.parts]
         first = self._readers[0]
         self.dtypes, self.row_items = first.dtypes, first.row_items
-        if any(reader.dtypes != first.dtypes for reader in self._readers):
-            raise FormatError(f"{shown(party.path)}: party {party.name}: shards store numbers of other types")
         begins = [part.first_row if part.nnz is None else part.first_entry for part in party.parts]
         counts = [part.n_samples if part.nnz is None else part.nnz for part in party.parts]
         self._ranges = list(zip(begins, itertools.pairwise(itertools.accumulate(counts, initial=0))))
