@@ -85,7 +85,7 @@ STREAMED: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
 def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
     """A made partition."""
     from fastadmm.data_tools.synthetic import make_vertical_classification
-    from fastadmm.store import create_partition
+    from fastadmm.store.partition import create_partition
 
     blocks, y, _ = make_vertical_classification(n, (width,) * parties, seed=4)
     names = ("a", "b")
@@ -131,7 +131,7 @@ def least_limit(values: dict[str, Any]) -> int:
     """The least limit, to one part in a hundred, under which a run keeps as much of the past as without."""
     from fastadmm.runs.config import make_config
     from fastadmm.runs.plan import Plan, make_plan
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
 
     config, partition = make_config(values), open_partition(values["data"])
     labels = partition.labels

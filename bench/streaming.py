@@ -58,7 +58,7 @@ SHAPES = {"dense": (400, 400), "sparse": (1000, 200), "wide": (20000, 300)}
 def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) -> None:
     """A classification problem whose files together have about so many megabytes."""
     import scipy.sparse as sp
-    from fastadmm.store import create_partition
+    from fastadmm.store.partition import create_partition
 
     rng = np.random.default_rng(0)
     d, per_row = SHAPES[kind]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 from fastadmm.data_tools.opening import OnRead
 from fastadmm.errors import InputError
-from fastadmm.store.elements import make_csr
+from fastadmm.store.block_file import make_csr
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from fastadmm.store import Transform
+    from fastadmm.store.transform import Transform
 
 #: Some rows: float64, finite; CSR with sorted, distinct column indices.
 Rows: TypeAlias = "np.ndarray | sparse.csr_array"
@@ -164,7 +164,7 @@ def fit_transform_of(
     part: slice | np.ndarray, kind: str, statistics: ColumnStatistics | None, normalize: str, path: str = ""
 ) -> Transform:
     """The transform of one party, by statistics of its columns and others; `path` is for messages."""
-    from fastadmm.store import Transform
+    from fastadmm.store.transform import Transform
 
     if statistics is None:
         return Transform(normalize=normalize)

@@ -38,10 +38,10 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.compression import compression_options
+from fastadmm.store.h5file import compression_options
 
 if TYPE_CHECKING:
-    from fastadmm.store import Partition
+    from fastadmm.store.partition import Partition
 
 
 def convert(source: str | Path, out: str | Path, **options: Any) -> Partition:
@@ -54,7 +54,7 @@ def convert(source: str | Path, out: str | Path, **options: Any) -> Partition:
 
 def plan_source(options: TableOptions, scratch: Path | None = None, progress: Progress | None = None) -> Plan:
     """Read a source of any format without writing anything."""
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
 
     assert options.source is not None
     compression_options(options.compression)

@@ -44,12 +44,13 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.h5file import compression_options
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
-    from fastadmm.store import Encoder, Partition
+    from fastadmm.store.encoder import Encoder
+    from fastadmm.store.partition import Partition
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Like:
 
     @classmethod
     def open(cls, path: str | Path) -> Like:
-        from fastadmm.store import open_partition
         from fastadmm.store.model import MANIFEST, open_model
+        from fastadmm.store.partition import open_partition
 
         reading, opened = "", None
         if (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir():

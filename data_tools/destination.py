@@ -19,7 +19,7 @@ from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storag
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.label_columns import Labels
-    from fastadmm.store import Partition
+    from fastadmm.store.partition import Partition
 
 #: Number of a party, number of the first row, and consecutive rows of the party's block.
 Piece: TypeAlias = "tuple[int, int, Any]"
@@ -69,8 +69,8 @@ def write_plan(
     plan: Plan, out: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> Partition:
     """Write a planned partition; with held-out rows a directory of two, and return that of training."""
-    from fastadmm.store import create_partition, open_partition
     from fastadmm.store.label_file import write_columns
+    from fastadmm.store.partition import create_partition, open_partition
 
     if plan.test is not None:
         with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:

@@ -19,7 +19,7 @@ from fastadmm.data_tools.blocks import Block, OnRead
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import storage_errors
-from fastadmm.store.elements import make_csr
+from fastadmm.store.block_file import make_csr
 from scipy import sparse
 
 #: One mistyped index must not allocate the machine's memory; ``n_features`` lifts the limit.

@@ -13,7 +13,7 @@ from fastadmm.data_tools.blocks import Block, OnRead, Rows
 from fastadmm.data_tools.columns import nearest
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
-from fastadmm.store.elements import first_not_finite
+from fastadmm.store.block_file import first_not_finite
 from scipy import sparse
 
 #: float64 values per block: 1 << 18 is 2 MB.

@@ -31,12 +31,12 @@ from fastadmm.data_tools.sources import CsvSource, Scan, open_matrix
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
-from fastadmm.store.collection import DIGEST_BYTES, record_digests, shared_rows
-from fastadmm.store.elements import first_not_finite
+from fastadmm.store.block_file import first_not_finite
+from fastadmm.store.owner_file import DIGEST_BYTES, record_digests, shared_rows
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
-    from fastadmm.store.collection import Owners
+    from fastadmm.store.owner_file import Owners
 
 _Reader = CsvSource | LibsvmSource | NpzSource
 
@@ -75,8 +75,7 @@ def convert_owners(
     """Write one file per owner."""
     import tomli_w
     from fastadmm.files.seal import seal_of
-    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS, open_owners
-    from fastadmm.store.owner_file import OwnerWriter
+    from fastadmm.store.owner_file import FORMAT, MANIFEST, VERSIONS, OwnerWriter, open_owners
 
     asked = OwnerOptions(**options)
     _check_options(sources, asked)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # "as" says to checkers of types that a name is exported
     from fastadmm.solver.regularization_path import path as path
     from fastadmm.solver.solver import solve as solve
     from fastadmm.solver.warm_start import StartingPoint as StartingPoint
-    from fastadmm.store import open_partition as open_partition
+    from fastadmm.store.partition import open_partition as open_partition
 
 _MODULE_OF = {
     **dict.fromkeys(("JointClassifier", "JointRegressor"), "sklearn.estimators"),

@@ -278,7 +278,7 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
     import lzma
 
     import numpy as np
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
 
     source = home / re.search(r"@(\S+)", command.line)[1]  # type: ignore[index]
     raw = source.read_bytes()

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import tomli_w
-from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
-from fastadmm.store.owner_file import OwnerWriter
+from fastadmm.store.owner_file import FORMAT, MANIFEST, VERSIONS, OwnerWriter
 from scipy import sparse
 
 

@@ -27,7 +27,7 @@ from fastadmm.proof.claim import Claim
 from fastadmm.runs.display import Silent
 from fastadmm.solver import solver
 from fastadmm.solver.history import RoundRecord
-from fastadmm.store import create_partition
+from fastadmm.store.partition import create_partition
 from scipy import sparse
 
 from command_server import PRELUDE, command_server

@@ -12,7 +12,7 @@ from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
 from fastadmm.runs.export import export_party, import_party
-from fastadmm.store import merge_partitions
+from fastadmm.store.partition import merge_partitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ import json
 import shutil
 
 from fastadmm.runs.evaluate import evaluate_partition
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import refused, run, write_problem
 

@@ -9,7 +9,7 @@ from fastadmm.runs.plan import make_plan
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import start_run
 from fastadmm.settings.run import RunConfig
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 
 from run_tools import Notes
 from test_cluster_run import N, classes, data, result_in, resumed, shared, weights_in

@@ -10,7 +10,7 @@ from fastadmm.cli.app import main
 from fastadmm.data_tools import libsvm, opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import InputError
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 from scipy import sparse
 
 from run_tools import python

@@ -12,7 +12,7 @@ import pytest
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 
 from run_tools import run
 

@@ -12,8 +12,8 @@ from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.runs.predict import predict_partition, predict_tables
 from fastadmm.runs.service import make_app, open_service
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import run
 from test_serve import ask

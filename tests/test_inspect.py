@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from fastadmm.cli.app import main
 from fastadmm.errors import ExitCode
-from fastadmm.store import Transform, create_h5, create_partition, write_array, write_strings
+from fastadmm.store.elements import write_array, write_strings
+from fastadmm.store.h5file import create_h5
+from fastadmm.store.partition import create_partition
+from fastadmm.store.transform import Transform
 
 from owners_data import write_owners
 

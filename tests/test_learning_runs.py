@@ -10,8 +10,8 @@ from fastadmm import make_problem
 from fastadmm.errors import InputError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import (
     CrashAfter,

@@ -17,9 +17,9 @@ from fastadmm.problem.losses import get_loss
 from fastadmm.runs.load import partition_looks, seen_by_ids
 from fastadmm.solver.cross_validation import make_folds
 from fastadmm.solver.early_stopping import held_out_rows
-from fastadmm.store import open_partition
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelWriter, open_labels
+from fastadmm.store.partition import open_partition
 
 from run_tools import run
 

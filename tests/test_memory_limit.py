@@ -18,7 +18,7 @@ from fastadmm.runs.environment import _group_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, python, result_of, run, write_blocks
 from scripts import script_of

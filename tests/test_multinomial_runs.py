@@ -11,9 +11,9 @@ from fastadmm import ADMMSharingClassifier
 from fastadmm.errors import FormatError, InputError
 from fastadmm.runs.predict import predict_partition
 from fastadmm.solver.metrics import multiclass_metrics, quick_class_metrics
-from fastadmm.store import open_partition
 from fastadmm.store.label_file import LabelWriter, open_labels
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 from sklearn.datasets import load_iris
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score, roc_auc_score
 

@@ -12,9 +12,8 @@ from fastadmm.between.private_terms import books_of, drafted, privacy_text
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
-from fastadmm.store import open_partition
-from fastadmm.store.bins import Bins
-from fastadmm.store.encoder import DESCRIBED, ColumnEncoding, Encoder
+from fastadmm.store.encoder import DESCRIBED, Bins, ColumnEncoding, Encoder
+from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import open_party
 from scipy import sparse
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
 from fastadmm.errors import FastadmmError, FormatError, InputError
-from fastadmm.store.collection import open_owners
-from fastadmm.store.owner_file import open_owner
+from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
 from run_tools import run

@@ -16,7 +16,7 @@ from fastadmm.owners.forecast import (
     fit_pilot,
     linear_response,
 )
-from fastadmm.store.collection import open_owners
+from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
 from run_tools import refused, run

@@ -17,8 +17,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
 from fastadmm.runs.folder import RoundLog
 from fastadmm.settings.owners import make_settings
-from fastadmm.store.collection import open_owners
-from fastadmm.store.owner_file import OwnerWriter
+from fastadmm.store.owner_file import OwnerWriter, open_owners
 
 from owners_data import write_owners
 from run_tools import Killed, refused, result_of, run

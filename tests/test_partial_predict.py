@@ -8,8 +8,8 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import combine_contributions, partial_predict, predict_partition
 from fastadmm.runs.train import start_run
-from fastadmm.store import create_partition
 from fastadmm.store.model import Model, open_model, write_model
+from fastadmm.store.partition import create_partition
 
 from run_tools import refused, run, write_blocks, write_problem
 

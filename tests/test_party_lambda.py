@@ -11,8 +11,8 @@ from fastadmm.problem.party_lambda import party_lambda
 from fastadmm.problem.regularizers import L1, SquaredL2
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 from scipy import sparse
 
 from run_tools import (

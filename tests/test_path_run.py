@@ -11,8 +11,8 @@ from fastadmm.figures.numbers import format_number
 from fastadmm.runs import fit
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import (
     Notes,

@@ -128,7 +128,7 @@ def test_rows_that_are_sampled_first():
 
 
 def test_blocks_that_are_read_from_files(tmp_path):
-    from fastadmm.store import PartyWriter, open_party
+    from fastadmm.store.party_file import PartyWriter, open_party
     from fastadmm.store.streamed import load_block
 
     given, blocks = problem(), []

@@ -14,8 +14,8 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
-from fastadmm.store import create_partition, open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import create_partition, open_partition
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score

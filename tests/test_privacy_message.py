@@ -406,7 +406,7 @@ def test_a_message_for_another_target_is_not_sent(data, tmp_path):
 
 def test_scaling_by_private_constants_is_not_private(data, tmp_path):
     from fastadmm.runs.result import unproved_parties
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
     from fastadmm.store.transform import Transform
 
     partition = open_partition(data / "train.parts")

@@ -9,9 +9,9 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.encoding import read_description
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.origins import private_constants
-from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.model import open_model, open_party_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import run
 

@@ -16,9 +16,9 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
 from fastadmm.runs.folder import run_lock
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.h5file import create_h5
+from fastadmm.store.partition import open_partition
 
 from run_tools import SignalAfter, flipped, python, result_of, run, write_problem
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
         return real(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoint, "read_h5", read)
-    monkeypatch.setattr("fastadmm.files.retry._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("fastadmm.files.reading._PAUSES", (0.0, 0.0))
     with pytest.raises(StorageError, match="cannot read"):
         resume_run(out)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before

@@ -18,8 +18,8 @@ from fastadmm.runs.folder import RoundLog
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.checks import format_bytes, parse_bytes
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
 from run_tools import (
     Notes,

@@ -18,8 +18,8 @@ from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.columns import column_drift
 from fastadmm.runs.scorecard import Binning, bin_data, read_bins
-from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
+from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import open_party
 
 from run_tools import in_file, run

@@ -17,7 +17,7 @@ from fastadmm.kernels.directions import reflect_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, write_blocks
 

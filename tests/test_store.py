@@ -10,22 +10,19 @@ import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file
 from fastadmm.files.digest import ContentDigest, row_digest
-from fastadmm.store import (
-    LabelWriter,
-    PartyWriter,
-    Transform,
-    create_h5,
-    create_partition,
-    open_labels,
-    open_partition,
-    open_party,
+from fastadmm.store.elements import (
+    CHUNK_BYTES,
+    GrowingArray,
     read_array,
-    read_h5,
     read_strings,
     write_array,
     write_strings,
 )
-from fastadmm.store.elements import CHUNK_BYTES, GrowingArray
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.label_file import LabelWriter, open_labels
+from fastadmm.store.partition import create_partition, open_partition
+from fastadmm.store.party_file import PartyWriter, open_party
+from fastadmm.store.transform import Transform
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -15,7 +15,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
-from fastadmm.store import PartyWriter, open_party
+from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.streamed import load_block
 
@@ -86,7 +86,7 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
     x, v, w, weight = rng.normal(size=D), rng.normal(size=N), rng.normal(size=N), rng.random(N)
     assert there.shape == here.shape
     assert there.density == here.density
-    assert there.stream.reader.direct
+    assert there.reader.direct
     dense = values.toarray() if sp.issparse(values) else values
     with Engine(n_threads) as engine:
         assert_same_products(there, here, engine)
@@ -99,7 +99,7 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
         )
         both = there.transposed_products([v, w], engine)
         np.testing.assert_array_equal(both[1], there.transposed_product(w, engine))
-    there.stream.close()
+    there.reader.close()
 
 
 @pytest.mark.representatives(2)
@@ -118,7 +118,7 @@ def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind):
         for block in (here, there):
             block.products_into(x, out, engine)
             np.testing.assert_array_equal(out, [here.product(each, engine) for each in x])
-    there.stream.close()
+    there.reader.close()
 
 
 @pytest.mark.representatives(1)
@@ -135,7 +135,7 @@ def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype):
         assert there.density == here.density
         with Engine(2) as engine:
             assert_same_products(there, here, engine)
-        there.dense.stream.close()
+        there.dense.reader.close()
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
@@ -150,7 +150,7 @@ def test_some_rows_of_a_file(tmp_path, kind):
     ):
         with Engine(2) as engine:
             assert_same_products(there, here, engine)
-        there.stream.close()
+        there.reader.close()
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
@@ -162,7 +162,7 @@ def test_kernel_matrix(tmp_path, kind, monkeypatch):
     np.testing.assert_array_equal(there.kernel_gram(), here.kernel_gram())
     dense = values.toarray() if sp.issparse(values) else values
     np.testing.assert_allclose(there.kernel_gram(), dense @ dense.T, rtol=1e-12, atol=1e-12)
-    there.stream.close()
+    there.reader.close()
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     path = write(tmp_path / "p.h5", values)
     rechunk(path, change)
     here, there = as_block(values), load_block(open_party(path), streamed=True)
-    assert there.stream.reader.direct == direct
+    assert there.reader.direct == direct
     v = np.random.default_rng(0).normal(size=N)
     with Engine(2) as engine:
         np.testing.assert_array_equal(there.transposed_product(v, engine), here.transposed_product(v, engine))
-    there.stream.close()
+    there.reader.close()
 
 
 @pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
@@ -197,13 +197,13 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
         path = write(tmp_path / f"{kind}.h5", matrix(kind))
         block = load_block(open_party(path), streamed=True)
         # Within a row that may be the first of a tile or another, in the file's last dataset.
-        reader = block.stream.reader
+        reader = block.reader
         last = max(reader.dtypes, key=lambda name: reader._places[name][0].min())
         offsets, chunk = reader._places[last]
         first = row if kind == "dense" else int(block.indptr[row])
         size = reader.dtypes[last].itemsize * reader.row_items[last]
         os.truncate(path, int(offsets[first // chunk]) + size * (first % chunk) + 2)
-        monkeypatch.setattr(block.stream.reader, "check_unchanged", lambda: None)
+        monkeypatch.setattr(block.reader, "check_unchanged", lambda: None)
         with Engine(1) as engine:
             for call in (
                 lambda b: b.product(np.ones(D), engine),
@@ -212,7 +212,7 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
             ):
                 with pytest.raises(FormatError, match=rf"{kind}\.h5: key '{key}.*: truncated while it was"):
                     call(block)
-        block.stream.close()
+        block.reader.close()
 
 
 @pytest.mark.parametrize("contiguous", [False, True])
@@ -253,7 +253,7 @@ def test_a_file_that_changes_is_noticed_before_the_next_pass(tmp_path):
             file["X/data"][5] = 1e9
         with pytest.raises(InputError, match="changed while it was in use"):
             block.product(np.ones(D), engine)
-    block.stream.close()
+    block.reader.close()
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
@@ -357,12 +357,12 @@ def test_compressed_files_hold_the_same(tmp_path, kind, compression):
     assert party.content_digest == plain.content_digest
     assert party.path.stat().st_size < plain.path.stat().st_size
     block, v = load_block(party, streamed=True), np.random.default_rng(0).normal(size=3000)
-    assert not block.stream.reader.direct
+    assert not block.reader.direct
     with Engine(2) as engine:
         np.testing.assert_array_equal(
             block.transposed_product(v, engine), as_block(values).transposed_product(v, engine)
         )
-    block.stream.close()
+    block.reader.close()
 
 
 def test_missing_compression_package(tmp_path, monkeypatch):

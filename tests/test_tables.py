@@ -12,9 +12,9 @@ from fastadmm.data_tools.label_columns import write_label_table
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
-from fastadmm.store import Encoder, open_partition
-from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import open_labels
+from fastadmm.store.partition import open_partition
 
 from run_tools import run
 

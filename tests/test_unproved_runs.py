@@ -15,9 +15,9 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.origins import Constants, private_constants
 from fastadmm.runs.train import resume_run
-from fastadmm.store import Transform
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.party_file import _ROOT_KEYS
+from fastadmm.store.transform import Transform
 
 from run_tools import in_file, run
 

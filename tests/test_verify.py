@@ -16,8 +16,8 @@ from fastadmm.files.reading import read_toml
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import recompute
 from fastadmm.runs.verify import verify_run
-from fastadmm.store import create_partition
 from fastadmm.store.model import open_model, write_model
+from fastadmm.store.partition import create_partition
 
 from run_tools import in_file, refused, result_of, run, write_blocks
 

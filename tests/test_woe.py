@@ -12,7 +12,7 @@ from fastadmm import JointClassifier, Scorecard, WoeTransformer
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.runs.points import apply_card
-from fastadmm.store import open_partition
+from fastadmm.store.partition import open_partition
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks

@@ -25,7 +25,7 @@ from fastadmm.between.schema import Request, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_all
-from fastadmm.files.file_lock import lock_file
+from fastadmm.files.modes import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
 from fastadmm.store.party_file import PartyData
 

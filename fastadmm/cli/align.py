@@ -143,7 +143,7 @@ def merge(
     out: Path = _OUT,
 ) -> None:
     """Merge partitions that parties made from their own tables, with one alignment."""
-    from fastadmm.store import merge_partitions
+    from fastadmm.store.partition import merge_partitions
 
     partition = merge_partitions(sources, out)
     parties = ", ".join(party.name for party in partition.parties)

@@ -20,7 +20,7 @@ from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
-    from fastadmm.store import Partition
+    from fastadmm.store.partition import Partition
 
 
 Format = StrEnum("Format", "auto libsvm csv npz")
@@ -218,7 +218,7 @@ def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, An
     from fastadmm.data_tools.destination import check_out, write_plan
     from fastadmm.data_tools.per_table import TableOptions
     from fastadmm.runs.load import partition_looks
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
 
     if out is not None:
         check_out(out, force)

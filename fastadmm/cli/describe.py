@@ -164,7 +164,7 @@ def _owner(owner: OwnerFile, check: bool) -> dict[str, Any]:
 
 
 def _owners(path: Path, check: bool) -> dict[str, Any]:
-    from fastadmm.store.collection import open_owners
+    from fastadmm.store.owner_file import open_owners
 
     data = open_owners(path)
     return {

@@ -20,7 +20,6 @@ class _Line:
 
     def __init__(self, live: bool) -> None:
         self.live = live
-        self._interval = _DRAWN if live else _PRINTED
         self._last = ""
         self._begin()
 
@@ -37,7 +36,7 @@ class _Line:
         """Show how far it is, if that is due."""
         self._last = text
         now = time.monotonic()
-        if now - self._shown < self._interval:
+        if now - self._shown < (_DRAWN if self.live else _PRINTED):
             return
         self._shown = now
         if self.live:
@@ -86,11 +85,8 @@ class OwnerRounds(_Line):
 
     def round(self, record: dict[str, Any]) -> None:
         """Show a round."""
-        text = (
-            f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
-            f"noise {record['noise']:.3g}"
-        )
-        self.draw(text)
+        gradient, noise = f"gradient {record['gradient_norm']:.3g}", f"noise {record['noise']:.3g}"
+        self.draw(f"round {record['round']} of {self._rounds} · {gradient} · {noise}")
 
 
 class Coalitions(_Line):

@@ -310,14 +310,13 @@ def start(
 ) -> None:
     """Start a run: write the first request for each --party, given in the model's order."""
     from fastadmm.between.train import coordinator_start
-    from fastadmm.cli.options import settings_of
     from fastadmm.files.atomic import shown
     from fastadmm.runs.config import read_config
 
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)
     place = shown(config) if config is not None else "command line"
-    with settings_of(config):
+    with opt.settings_of(config):
         _show(coordinator_start(labels, party, out, base, place, options=options, own=own))
 
 

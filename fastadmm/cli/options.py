@@ -18,7 +18,8 @@ import typer
 
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
-from fastadmm.settings.setting import MORE, Setting, declare, kinds_of
+from fastadmm.settings.setting import MORE, Setting, declare
+from fastadmm.settings.setting import settings_of as declared_in
 
 #: Names that other programs would read as what it is not.
 _NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
@@ -126,57 +127,55 @@ class _Command:
     def __init__(self, command: Callable[..., Any], settings: Callable[[], Any]) -> None:
         update_wrapper(self, command)
         self.__annotations__ = command.__annotations__  # since Python 3.14 a wrapper has not got them
-        self._command, self._settings = command, settings
+        self._command, self._declared = command, settings
 
     @cached_property
     def _own(self) -> inspect.Signature:
         return inspect.signature(self._command, eval_str=True)
 
     @cached_property
-    def _groups(self) -> list[inspect.Parameter]:
-        return [
-            parameter for parameter in self._own.parameters.values() if is_dataclass(parameter.annotation)
-        ]
+    def _groups(self) -> dict[str, Any]:
+        """Parameters that are dataclasses."""
+        kinds = {name: parameter.annotation for name, parameter in self._own.parameters.items()}
+        return {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
 
     @cached_property
-    def _tables(self) -> dict[str, tuple[str, Setting]]:
-        """Table and setting of each parameter that may be an option."""
-        own, privacy = self._settings()
-        return {s.name: ("", s) for s in own} | {f"privacy_{s.name}": ("privacy", s) for s in privacy}
+    def _settings(self) -> dict[str, Setting]:
+        """What ``options`` may hold, by its whole key, as ``privacy.epsilon``."""
+        own, privacy = self._declared()
+        return {s.key: s for s in own} | {f"privacy.{s.key}": s for s in privacy}
 
     @cached_property
     def _keys(self) -> dict[str, Setting]:
         """What groups of options have for ``--set`` alone."""
-        return {key: setting for group in self._groups for key, setting in _keys_of(group.annotation).items()}
+        declared = [item for group in self._groups.values() for item in declared_in(group).items()]
+        return {key: replace(setting, noun=key) for key, setting in declared}
 
     @property
     def __signature__(self) -> inspect.Signature:
         parameters: list[inspect.Parameter] = []
         for parameter in self._own.parameters.values():
             if parameter.name == "options":
-                parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
-            elif is_dataclass(parameter.annotation):
+                parameters += [_parameter(key, s) for key, s in self._settings.items() if s.help]
+            elif parameter.name in self._groups:
                 parameters += _of_group(parameter.annotation)
             else:
                 parameters.append(parameter)
-        if self._keys or not all(s.help for _, s in self._tables.values()):
+        if self._keys or not all(s.help for s in self._settings.values()):
             parameters.append(_set_parameter(self._keys))
         return self._own.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
-        pairs = values.pop("set_", None)
-        found = self._set(pairs) if pairs else {}
-        for group in self._groups:
-            names = [f.name for f in fields(group.annotation)]
-            own = {name: values.pop(name) for name in names if name in values}
-            own |= {name: found.pop(name) for name in names if name in self._keys and name in found}
-            values[group.name] = group.annotation(**own)
+        found = self._set(values.pop("set_", None) or ())
+        for name, group in self._groups.items():
+            given = {f.name: values.pop(f.name) for f in fields(group) if f.name in values}
+            given |= {key: found.pop(key) for key in declared_in(group) if key in found}
+            values[name] = group(**given)
         if "options" in self._own.parameters:
-            for name, (table, setting) in self._tables.items():
-                value = values.pop(name) if setting.help else None
+            for key in self._settings:
+                value = values.pop(_python_name(key), None)
                 if value is not None:
-                    target = found.setdefault(table, {}) if table else found
-                    target[setting.key] = str(value) if isinstance(value, Path) else value
+                    _put(found, key, str(value) if isinstance(value, Path) else value)
             values["options"] = found
         return self._command(**values)
 
@@ -184,7 +183,7 @@ class _Command:
         """Settings by ``--set``: values in TOML, or texts without quotes."""
         import tomllib
 
-        known = {".".join(filter(None, (table, s.key))) for table, s in self._tables.values()} | {*self._keys}
+        known = self._settings.keys() | self._keys.keys()
         found: dict[str, Any] = {}
         for pair in pairs:
             key, equals, text = (part.strip() for part in pair.partition("="))
@@ -198,17 +197,27 @@ class _Command:
                 value = tomllib.loads(f"value = {text}")["value"]
             except tomllib.TOMLDecodeError:
                 value = text
-            table, _, inner = key.rpartition(".")
-            target = found.setdefault(table, {}) if table else found
-            target[inner] = value if key not in self._keys else _checked(self._keys[key], value, text, found)
+            _put(
+                found, key, value if key not in self._keys else _checked(self._keys[key], value, text, found)
+            )
         return found
 
     def setting_of(self, flag: str) -> tuple[str, Setting] | None:
         """Key and setting of what is no option, by the name that its option would have."""
         # Of two with one name that of the run itself is meant.
-        keys = [("", setting) for setting in self._keys.values()]
-        named = reversed([*keys, *((table, s) for table, s in self._tables.values() if not s.help)])
-        return {s.flag: (f"{table}.{s.key}".strip("."), s) for table, s in named}.get(flag)
+        hidden = [*self._keys.items(), *((key, s) for key, s in self._settings.items() if not s.help)]
+        return {s.flag: (key, s) for key, s in reversed(hidden)}.get(flag)
+
+
+def _put(found: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a whole key, perhaps in a table."""
+    table, _, inner = key.rpartition(".")
+    (found.setdefault(table, {}) if table else found)[inner] = value
+
+
+def _python_name(key: str) -> str:
+    """The parameter of a command for a whole key, which may be a word of Python or another parameter."""
+    return key.replace(".", "_") + "_"
 
 
 def _set_parameter(keys: dict[str, Setting]) -> inspect.Parameter:
@@ -216,29 +225,7 @@ def _set_parameter(keys: dict[str, Setting]) -> inspect.Parameter:
     text = "Sets what has no option of its own, by its key; may be repeated."
     told = [f"{key} ({': '.join(filter(None, (s.doc, ', '.join(s.allowed))))})" for key, s in keys.items()]
     text += f" Keys: {', '.join(told)}." if keys else ""
-    return inspect.Parameter(
-        "set_",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=option(text, "--set", metavar="KEY=VALUE"),
-        annotation=list[str] | None,
-    )
-
-
-def _keys_of(group: Any) -> dict[str, Setting]:
-    """Settings among the fields of a dataclass, whose other fields are options."""
-    hints = get_type_hints(group)
-    return {
-        f.name: replace(
-            f.metadata["setting"],
-            key=f.name,
-            name=f.name,
-            noun=f.name,
-            kinds=kinds_of(hints[f.name]),
-            default=f.default,
-        )
-        for f in fields(group)
-        if "setting" in f.metadata
-    }
+    return _keyword("set_", option(text, "--set", metavar="KEY=VALUE"), list[str] | None)
 
 
 def _checked(setting: Setting, value: Any, text: str, found: dict[str, Any]) -> Any:
@@ -265,9 +252,7 @@ def _of_group(group: Any) -> Iterator[inspect.Parameter]:
         panel = getattr(owner, "panel", getattr(group, "panel", None))
         option: Any = copy(f.default)
         option.rich_help_panel = option.rich_help_panel or panel
-        yield inspect.Parameter(
-            f.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=hints[f.name]
-        )
+        yield _keyword(f.name, option, hints[f.name])
 
 
 def given_options(group: Any, *but: str) -> list[str]:
@@ -330,7 +315,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+def _parameter(key: str, setting: Setting) -> inspect.Parameter:
     """The parameter of the command from which the option is made."""
     kind: Any = setting.kinds[-1]
     names = setting.flag
@@ -341,16 +326,13 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     panel = setting.panel or (setting.group.panel if setting.group else None)
     # Readable or not is said by the command, with the exit code of storage errors.
     complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
-    option = typer.Option(
-        names,
-        help=_help(setting),
-        rich_help_panel=panel,
-        readable=False,
-        autocompletion=complete,
-    )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-    )
+    how: dict[str, Any] = {"readable": False, "autocompletion": complete}
+    option = typer.Option(names, help=_help(setting), rich_help_panel=panel, **how)
+    return _keyword(_python_name(key), None, Annotated[kind | None, option])
+
+
+def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _help(setting: Setting) -> str:

@@ -14,7 +14,7 @@ from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
-    from fastadmm.store.collection import Owners
+    from fastadmm.store.owner_file import Owners
 
 group = new_group(owners="Train with owners of rows, who answer differentially private gradient queries.")
 
@@ -127,7 +127,6 @@ def train(
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
-    from fastadmm.cli.options import settings_of
     from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
     from fastadmm.settings.owners import OwnerSettings, make_settings
@@ -142,7 +141,7 @@ def train(
         options["data"] = str(data)
     settings = make_settings(base, shown(config) if config is not None else "command line", options)
     display = make_display(quiet, OwnerRounds)
-    with settings_of(config):
+    with opt.settings_of(config):
         result = start_owner_run(settings, out, force=force, stream=stream, display=display)
     return _report(result, out, as_json)
 

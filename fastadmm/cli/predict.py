@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,19 +30,13 @@ class ReadOptions(opt.CsvLayout):
     duplicates: opt.Duplicates = opt.DUPLICATES
     alignment: Path | None = opt.option("Alignment from 'fastadmm align': the rows to predict, in order.")
 
-    def reading(self, **more: Any) -> TableRows:
+    def reading(self) -> TableRows:
         """How tables are read."""
         from fastadmm.data_tools.per_table import TableRows
 
-        return TableRows(
-            id=self.id or None,
-            id_pattern=self.id_pattern,
-            alignment=self.alignment,
-            duplicates=self.duplicates.value,
-            separator=self.separator,
-            header=not self.no_header,
-            **more,
-        )
+        known = {f.name for f in fields(TableRows)}
+        own = {name: value for name, value in opt.plain_values(self).items() if name in known}
+        return TableRows(**own | {"id": self.id or None, "header": not self.no_header})
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class RowOptions(ReadOptions):
     def of(self, data: list[Path], command: str) -> TableRows | None:
         """How tables are read; None for a partition, to which none of the options belongs."""
         if are_tables(data):
-            return self.reading(offset=self.offset, exposure=self.exposure)
+            return self.reading()
         if wrong := opt.given_options(self):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:

@@ -44,7 +44,6 @@ def train(
 
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
-    from fastadmm.cli.options import settings_of
     from fastadmm.runs.train import start_run
     from fastadmm.tracking import tracked
 
@@ -60,7 +59,7 @@ def train(
     with workers(options.get("cluster")) as comm:
         settings = agreed(comm, given)
         refuse_many(options.get("cluster"), settings.cluster)
-        with settings_of(config):
+        with opt.settings_of(config):
             if dry_run:
                 return show_plan(settings, as_json, comm)
 

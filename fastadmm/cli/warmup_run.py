@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 from fastadmm.engine.engine import Engine
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
-from fastadmm.store import create_partition
+from fastadmm.store.partition import create_partition
 
 #: Rows of the small runs: more than one block of a kernel's inner loop, less than a thread's piece.
 _ROWS = 600
@@ -42,16 +41,11 @@ def warm_up(say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
             if say is not None:
                 say(name, seconds)
 
-    begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe), _as_of_many_rows():
         _ = NUMBA_THREADS.share
         _default_path(Path(folder))
     base = cache_base()
-    return {
-        "compiled": compiled,
-        "seconds": time.perf_counter() - begin,
-        "directory": str(base) if base is not None else None,
-    }
+    return {"compiled": compiled, "directory": str(base) if base is not None else None}
 
 
 @contextmanager
@@ -69,18 +63,22 @@ def _as_of_many_rows() -> Iterator[None]:
 
 def _default_path(folder: Path) -> None:
     """What a first ``train`` compiles, for classes and for numbers."""
-    for kind in ("classification", "regression"):
-        data = _partition(folder, kind)
-        _train(folder, data, test=str(data))
     rng = np.random.default_rng(0)
-    dense = [rng.normal(size=(_MANY_ROWS, 10)) for _ in range(2)]
-    sparse = [sp.random_array((_MANY_ROWS, 30), density=0.25, rng=rng, format="csr") for _ in range(2)]
-    for name, blocks in (("dense", dense), ("csr", sparse)):
-        data = _partition(folder, "classification", name, blocks)
-        _train(folder, data, test=str(data), rounds=100, threads=_THREADS)
+    mixed = [rng.normal(size=(_ROWS, 3)), _sparse(rng, (_ROWS, 8), 0.4)]
     alone = [rng.normal(size=(_ROWS, 4))]  # as parties of the demo
-    _train(folder, _partition(folder, "classification", "alone", alone))
+    dense = [rng.normal(size=(_MANY_ROWS, 10)) for _ in range(2)]
+    sparse = [_sparse(rng, (_MANY_ROWS, 30), 0.25) for _ in range(2)]
+    many = {"rounds": 100, "threads": _THREADS}
+    _train(folder, "classification", mixed, tested=True)
+    _train(folder, "regression", mixed, tested=True)
+    for blocks in (dense, sparse):
+        _train(folder, "classification", blocks, tested=True, **many)
+    _train(folder, "classification", alone)
     _forms()
+
+
+def _sparse(rng: np.random.Generator, shape: tuple[int, int], density: float) -> Any:
+    return sp.random_array(shape, density=density, rng=rng, format="csr")
 
 
 def _forms() -> None:
@@ -102,23 +100,17 @@ def _forms() -> None:
     reflect_rows(np.eye(2), np.arange(2), np.ones(2), 0, 2)  # long runs forget directions
 
 
-def _train(folder: Path, data: Path, **settings: Any) -> None:
-    values = {"data": str(data), "threads": 1, "rounds": 3, "lambda": 1e-2, **settings}
-    shutil.rmtree(folder / "run", ignore_errors=True)  # with its ledger, which force would keep
-    start_run(make_config(values), folder / "run")
-
-
-def _partition(folder: Path, kind: str, name: str = "", blocks: Sequence[Any] = ()) -> Path:
-    """A party for each block, of a dense and a sparse one if none is given, and labels of a task."""
-    rng, path = np.random.default_rng(0), folder / f"{name or kind}.parts"
-    if not blocks:
-        entries = sp.random_array((_ROWS, 8), density=0.4, rng=rng, format="csr")
-        blocks = [rng.normal(size=(_ROWS, 3)), entries]
-    classes, n_rows = ("a", "b") if kind == "classification" else None, blocks[0].shape[0]
-    with create_partition(path, task=kind) as writer:
+def _train(folder: Path, task: str, blocks: Sequence[Any], *, tested: bool = False, **settings: Any) -> None:
+    """Train on a party for each block."""
+    data, n_rows = folder / "data.parts", blocks[0].shape[0]
+    with create_partition(data, task=task, force=True) as writer:
         for block in blocks:
             form = "csr" if sp.issparse(block) else "dense"
             writer.party(n_features=block.shape[1], kind=form).append(block)
-        y = rng.normal(size=n_rows) if classes is None else (np.arange(n_rows) % 2).astype(float)
-        writer.labels(classes=classes).append(y)
-    return path
+        if task == "regression":
+            writer.labels().append(np.random.default_rng(0).normal(size=n_rows))
+        else:
+            writer.labels(classes=("a", "b")).append(np.arange(n_rows) % 2)
+    values = {"data": str(data), "threads": 1, "rounds": 3, "lambda": 1e-2, **settings}
+    shutil.rmtree(folder / "run", ignore_errors=True)  # with its ledger, which force would keep
+    start_run(make_config(values | ({"test": str(data)} if tested else {})), folder / "run")

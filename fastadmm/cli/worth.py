@@ -69,38 +69,43 @@ def worth(
     return int(ExitCode.OK)
 
 
+#: Columns of the table, with their headings and how their numbers are written.
+_SHOWN = {
+    "alone": ("alone", ".5f"),
+    "without": ("without it", ".5f"),
+    "adds_alone": ("adds alone", "+.5f"),
+    "shapley": ("Shapley", "+.5f"),
+    "adds_last": ("adds last", "+.5f"),
+}
+
+
 def print_worth(worth: Worth, as_json: bool) -> None:
-    """Print the table, or JSON."""
-    if as_json:
-        print_json(worth.to_json(), allow_nan=False)
-    else:
-        _show(worth)
-
-
-def _show(worth: Any) -> None:
-    """The table, and the sentences that go with it."""
+    """Print the table and the sentences that go with it, or JSON."""
     from fastadmm.reports.plots import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
 
-    label = metric_label(worth.metric)
+    if as_json:
+        print_json(worth.to_json(), allow_nan=False)
+        return
     better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"
-    title = f"test {label} ({better} is better); what a party adds is positive where it helps"
-    shapley = worth.reason == ""
-    kinds = {"alone": "alone", "without": "without it", "adds_alone": "adds alone"}
-    kinds |= {"shapley": "Shapley"} if shapley else {}
-    kinds["adds_last"] = "adds last"
-    rows = []
-    for row in worth.table():
-        cells = [f"{row[kind]:{'.5f' if kind in ('alone', 'without') else '+.5f'}}" for kind in kinds]
-        rows.append([row["name"] + (" (labels)" if row["label_party"] else ""), *cells])
-    show(grid(title, ["party", *kinds.values()], rows))
+    what = f"test {metric_label(worth.metric)} ({better} is better)"
+    title = f"{what}; what a party adds is positive where it helps"
+    shown = {key: how for key, how in _SHOWN.items() if key != "shapley" or not worth.reason}
+    rows = [
+        [
+            row["name"] + (" (labels)" if row["label_party"] else ""),
+            *(f"{row[key]:{form}}" for key, (_, form) in shown.items()),
+        ]
+        for row in worth.table()
+    ]
+    show(grid(title, ["party", *(heading for heading, _ in shown.values())], rows))
     everyone, label_party = worth.everyone, 1 << worth.label_party
     say(
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
         f"{worth.better(everyone, label_party):+.5f}"
     )
-    if not shapley:
+    if worth.reason:
         say(worth.reason)
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
     if short:

@@ -28,9 +28,8 @@ from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.escapes import csv_cell, printable
 from fastadmm.files.modes import begin_file, finish_directory, set_mode
 
-#: ``renameat2`` of Linux and ``renamex_np`` of macOS: the flag that exchanges.
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
+#: The flag that exchanges.
+_EXCHANGE = 2
 
 #: The kernel or the file system cannot do it.
 _UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -39,8 +38,10 @@ _UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 def exchange(first: Path, second: Path) -> bool:
     """Exchange what two names stand for. Returns: false where the system cannot; then nothing has changed."""
     call = _system_call()
-    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
-        return call is not None
+    if call is None:
+        return False
+    if call(os.fsencode(first), os.fsencode(second)) == 0:
+        return True
     code = ctypes.get_errno()
     if code in _UNABLE:
         return False
@@ -49,18 +50,13 @@ def exchange(first: Path, second: Path) -> bool:
 
 @cache
 def _system_call() -> Callable[[bytes, bytes], int] | None:
-    if sys.platform not in ("linux", "darwin"):
-        return None
-    library = ctypes.CDLL(None, use_errno=True)
-    try:
-        function = library.renameat2 if sys.platform == "linux" else library.renamex_np
-    except AttributeError:  # an older C library
-        return None
-    if sys.platform == "linux":
-        return lambda a, b: int(
-            function(_AT_FDCWD, ctypes.c_char_p(a), _AT_FDCWD, ctypes.c_char_p(b), _RENAME_EXCHANGE)
-        )
-    return lambda a, b: int(function(ctypes.c_char_p(a), ctypes.c_char_p(b), _RENAME_EXCHANGE))
+    """The system's function that exchanges two names, if it has one."""
+    library: Any = ctypes.CDLL(None, use_errno=True) if sys.platform in ("linux", "darwin") else None
+    if hasattr(library, "renameat2"):  # of Linux; -100: names that are relative count from here
+        return lambda a, b: int(library.renameat2(-100, a, -100, b, _EXCHANGE))
+    if hasattr(library, "renamex_np"):  # of macOS
+        return lambda a, b: int(library.renamex_np(a, b, _EXCHANGE))
+    return None
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -165,11 +161,6 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
-    # Through symbolic links: the rename replaces what the link points at, not the link.
-    return Path(os.path.realpath(path))
-
-
 def _remove(path: Path) -> None:
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
@@ -179,36 +170,48 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write; rename it to `path` when the block succeeds."""
-    target = _target(path)
+def _replacing(
+    path: str | os.PathLike[str],
+    refuse: Callable[[Path], None],
+    replace: Callable[[Path, Path], None],
+) -> Iterator[tuple[Path, Path]]:
+    """A temporary path to fill, and what it replaces when the block succeeds and nothing refuses."""
+    # Through symbolic links: the rename replaces what the link points at, not the link.
+    target = Path(os.path.realpath(path))
     with storage_errors(path):
-        if target.is_dir():
-            raise StorageError(f"{shown(path)}: cannot write: is a directory; give a file name")
-        _refuse_existing(path, target, force)
+        refuse(target)
         remove_leftovers(target.parent, target.name)
         temporary = temporary_beside(target)
         try:
-            mode = begin_file(temporary, target, shared=shared)
-            yield temporary
-            set_mode(temporary, mode)
-            synchronise(temporary)
-            _refuse_existing(path, target, force)
-            os.replace(temporary, target)
+            yield temporary, target
+            refuse(target)
+            replace(temporary, target)
         except BaseException:
             _remove(temporary)
             raise
         synchronise(target.parent)
 
 
-def _refuse_existing(path: str | os.PathLike[str], target: Path, force: bool) -> None:
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
-    _refuse_elsewhere(path, target)
-    if not target.is_file():  # a rename would put a file in the place of a device or a pipe
-        raise StorageError(f"{shown(path)}: not replaced: it is no regular file; choose another name")
+@contextmanager
+def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write; rename it to `path` when the block succeeds."""
+
+    def refuse(target: Path) -> None:
+        if target.is_dir():
+            raise StorageError(f"{shown(path)}: cannot write: is a directory; give a file name")
+        if not os.path.lexists(target):
+            return
+        if not force:
+            raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
+        _refuse_elsewhere(path, target)
+        if not target.is_file():  # a rename would put a file in the place of a device or a pipe
+            raise StorageError(f"{shown(path)}: not replaced: it is no regular file; choose another name")
+
+    with _replacing(path, refuse, os.replace) as (temporary, target):
+        mode = begin_file(temporary, target, shared=shared)
+        yield temporary
+        set_mode(temporary, mode)
+        synchronise(temporary)
 
 
 def _refuse_elsewhere(path: str | os.PathLike[str], target: Path) -> None:
@@ -227,45 +230,33 @@ def atomic_directory(
     shared: bool = False,
 ) -> Iterator[Path]:
     """Yield a temporary sibling directory to fill; rename it to `path` when the block succeeds."""
-    target = _target(path)
-    with storage_errors(path):
-        _refuse_directory(path, target, force, marker, only)
-        remove_leftovers(target.parent, target.name)
-        temporary = temporary_beside(target)
+
+    def refuse(target: Path) -> None:
+        if not os.path.lexists(target):
+            return
+        if not target.is_dir():
+            raise StorageError(f"{shown(path)}: exists already and is not a directory; choose another name")
+        names = os.listdir(target)
+        if names and not force:
+            raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
+        # Even with force, never delete a directory that is not ours or holds somebody's other files.
+        if names:
+            _refuse_elsewhere(path, target)
+        if names and marker is not None and marker not in names:
+            raise StorageError(f"{shown(path)}: not replaced: it holds no {marker}; choose another name")
+        for name in names:
+            if only is not None and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
+                raise StorageError(
+                    f"{shown(path)}: not replaced: it also holds {shown(name)}; move that away"
+                )
+
+    with _replacing(path, refuse, _replace_directory) as (temporary, target):
         temporary.mkdir(mode=0o777 if shared else 0o700)
-        try:
-            yield temporary
-            finish_directory(temporary, target, shared=shared)
-            for entry in sorted(temporary.rglob("*"), reverse=True):
-                synchronise(entry)
-            synchronise(temporary)
-            _refuse_directory(path, target, force, marker, only)
-            _replace_directory(temporary, target)
-        except BaseException:
-            _remove(temporary)
-            raise
-        synchronise(target.parent)
-
-
-def _refuse_directory(
-    path: str | os.PathLike[str], target: Path, force: bool, marker: str | None, only: tuple[str, ...] | None
-) -> None:
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir():
-        raise StorageError(f"{shown(path)}: exists already and is not a directory; choose another name")
-    names = os.listdir(target)
-    if not names:
-        return
-    if not force:
-        raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
-    # Even with force, never delete a directory that is not ours or holds somebody's other files.
-    _refuse_elsewhere(path, target)
-    if marker is not None and marker not in names:
-        raise StorageError(f"{shown(path)}: not replaced: it holds no {marker}; choose another name")
-    for name in names:
-        if only is not None and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
-            raise StorageError(f"{shown(path)}: not replaced: it also holds {shown(name)}; move that away")
+        yield temporary
+        finish_directory(temporary, target, shared=shared)
+        for entry in sorted(temporary.rglob("*"), reverse=True):
+            synchronise(entry)
+        synchronise(temporary)
 
 
 def _replace_directory(temporary: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may read what is written: its owner alone, whatever the umask, unless it was made for others.
+"""Who may read or write what is written: its owner alone, whatever the umask, unless it was made for others.
 
 Labels, features, weights, checkpoints and ledgers lie in files of mode 0600 and directories of mode
 0700. What is made to be handed on (reports, cards, exports, answers) follows the umask. What is
@@ -7,6 +7,7 @@ replaced keeps the mode that its owner gave it.
 
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,3 +61,18 @@ def _mode_of(target: Path, otherwise: int) -> int:
     with suppress(OSError):
         return stat.S_IMODE(target.stat().st_mode) & 0o777
     return otherwise
+
+
+def lock_file(descriptor: int, *, wait: bool) -> None:
+    """Lock an open file for this process alone."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(*error.args) from None
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -5,13 +5,16 @@ within brackets make Python's own readers raise what no caller expects: here eac
 is one line that names the file.
 """
 
+import errno
 import json
 import math
 import os
 import stat
+import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
@@ -56,14 +59,16 @@ def json_of(text: str | bytes, *, foreign: bool = False) -> Any:
         hooks |= {"parse_int": _whole, "parse_float": _finite, "parse_constant": _no_constant}
     try:
         document = json.loads(text if isinstance(text, str) else text.decode("utf-8"), **hooks)
+        if foreign and _depth(document) > _DEEPEST:
+            raise RecursionError
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError("brackets within brackets, too deep") from None
     if foreign:
-        _check_texts_and_depth(document)
+        json.dumps(document, ensure_ascii=False).encode()  # refuses halves of characters, in any text
     return document
 
 
-_DEEPEST, _TOO_DEEP = 64, "brackets within brackets, too deep"
+_DEEPEST = 64
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,23 +96,10 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is no JSON number: send null for a missing value")
 
 
-def _check_texts_and_depth(document: Any) -> None:
-    """Refuse what no later code expects, without recursion."""
-    level: list[Any] = [document]
-    for _ in range(_DEEPEST):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                below += value
-                below += value.values()
-            elif isinstance(value, list):
-                below += value
-            elif isinstance(value, str) and not value.isascii():
-                value.encode("utf-8")
-        level = below
-        if not level:
-            return
-    raise ValueError(_TOO_DEEP)
+def _depth(value: Any) -> int:
+    """How many brackets are within each other."""
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, inner), default=0) if isinstance(value, (dict, list)) else 0
 
 
 def parse_json(text: str | bytes, place: str, *, foreign: bool = False) -> Any:
@@ -146,3 +138,35 @@ def _reason(error: ValueError) -> str:
         return "it is not UTF-8 text"
     # Python's words on the matter name a function of the interpreter.
     return "a number of thousands of digits" if "integer string conversion" in text else text
+
+
+_T = TypeVar("_T")
+
+#: Errors that may be gone a moment later.
+TRANSIENT = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.EINTR,
+    }
+)
+
+#: Seconds before each further attempt.
+_PAUSES = (0.05, 0.5)
+
+
+def retried(action: Callable[[], _T]) -> _T:
+    """The result of an action that may meet a transient error."""
+    for pause in _PAUSES:
+        try:
+            return action()
+        except StorageError as error:
+            if error.errno not in TRANSIENT:
+                raise
+            time.sleep(pause)
+    return action()

@@ -35,6 +35,41 @@ def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -
             raise FormatError(f"{place}: unknown key {key!r}; known: {', '.join(names)}; restore the file")
 
 
+def get_key(table: Mapping[str, Any], key: str, kind: type, place: str) -> Any:
+    """A value of a manifest, of the right type."""
+    value = table.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
+        raise FormatError(f"{place}: key {key!r}: {what}")
+    return value
+
+
+#: In a schema: a whole number of one at least.
+POSITIVE = "positive"
+
+
+def check_table(table: Mapping[str, Any], schema: Mapping[str, Any], place: str) -> None:
+    """Refuse a table that is not as a schema says: by key a type, the texts allowed, or a schema again.
+
+    A key with a question mark may be missing.
+    """
+    refuse_unknown(table, [key.removesuffix("?") for key in schema], place)
+    for key, wanted in schema.items():
+        name = key.removesuffix("?")
+        if name != key and name not in table:
+            continue
+        if isinstance(wanted, Mapping):
+            check_table(get_key(table, name, dict, place), wanted, f"{place}: [{name}]")
+        elif isinstance(wanted, tuple):
+            if get_key(table, name, str, place) not in wanted:
+                choices = ", ".join(wanted)
+                raise FormatError(f"{place}: key {name!r}: {table[name]!r} is not one of {choices}")
+        else:
+            value = get_key(table, name, int if wanted is POSITIVE else wanted, place)
+            if wanted is POSITIVE and value < 1:
+                raise FormatError(f"{place}: key {name!r}: {value} is not positive")
+
+
 def digest_of_files(directory: Path, pattern: str = "*") -> dict[str, str]:
     """Digest of every file of a directory but hidden ones, by name."""
     names = sorted(path.name for path in directory.glob(pattern) if not path.name.startswith("."))

@@ -20,7 +20,7 @@ from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.owner import scaled
 from fastadmm.owners.setup import bound_of, default_step, refuse_others
 from fastadmm.settings.owners import make_settings, parse_epsilons
-from fastadmm.store.collection import Owners, open_owners, record_digests, shared_rows
+from fastadmm.store.owner_file import Owners, open_owners, record_digests, shared_rows
 
 
 # --- what has to be known about the data: from public rows as they are, or assumed

@@ -36,9 +36,9 @@ from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status
-from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
+from fastadmm.store.owner_file import Owners, open_owners
 from fastadmm.store.transform import Transform
 
 RUN_FILE = "owners-run.toml"

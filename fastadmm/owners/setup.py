@@ -12,7 +12,7 @@ from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import PRINTED, Learner
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
-from fastadmm.store.collection import Owners
+from fastadmm.store.owner_file import Owners
 
 
 @dataclass(frozen=True, eq=False)

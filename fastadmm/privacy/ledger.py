@@ -29,7 +29,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_all
-from fastadmm.files.file_lock import lock_file
+from fastadmm.files.modes import lock_file
 from fastadmm.privacy.accounts import FEATURES, TOLERANCE, Account, Book, Charge, Spent, added
 from fastadmm.privacy.ledger_file import LedgerFile, Limit
 from fastadmm.privacy.statement import rounded_up

@@ -33,7 +33,7 @@ from fastadmm.files.atomic import (
     temporary_beside,
     write_all,
 )
-from fastadmm.files.file_lock import lock_file
+from fastadmm.files.modes import lock_file
 from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Charge
 
 FORMAT = "fastadmm-privacy-ledger"

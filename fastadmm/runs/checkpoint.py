@@ -15,13 +15,11 @@ import numpy as np
 from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.files.reading import read_json
-from fastadmm.files.retry import retried
+from fastadmm.files.reading import read_json, retried
 from fastadmm.files.seal import check_files, digest_of_files
 from fastadmm.solver.run import Run
-from fastadmm.store.compression import refuse_oversized, refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
-from fastadmm.store.h5file import create_h5, h5_errors, read_h5
+from fastadmm.store.h5file import create_h5, h5_errors, read_h5, refuse_oversized, refuse_packed
 
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"

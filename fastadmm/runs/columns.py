@@ -13,8 +13,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
 from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
-from fastadmm.store.bins import Bins
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import Bins, ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party

@@ -18,8 +18,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, plain, shown, storage_errors
-from fastadmm.files.reading import read_json, require_regular
-from fastadmm.files.retry import retried
+from fastadmm.files.reading import read_json, require_regular, retried
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual

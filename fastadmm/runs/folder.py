@@ -22,8 +22,7 @@ from fastadmm.files.atomic import (
     write_toml,
     write_whole,
 )
-from fastadmm.files.file_lock import lock_file
-from fastadmm.files.modes import owner_only
+from fastadmm.files.modes import lock_file, owner_only
 from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget

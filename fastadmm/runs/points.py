@@ -273,9 +273,11 @@ def _read_points(path: Path) -> _Points:
     try:
         columns = []
         for column, own in zip(encoder.columns, document["points"], strict=True):
-            made = column.bins and replace(column.bins, woe=tuple(map(float, own)))
-            levels = -1 if column.levels is None else len(column.levels)
-            if made is None or not made.valid(levels) or max(map(abs, made.woe)) >= _MOST_POINTS:
+            if column.bins is None:
+                raise ValueError(column.name)
+            made = replace(column.bins, woe=tuple(map(float, own)))
+            known = len(made.woe) == len(column.bins.woe)
+            if not known or not all(abs(points) < _MOST_POINTS for points in made.woe):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
         encoder = replace(encoder, columns=tuple(columns))

@@ -22,8 +22,7 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import randomise_labels, soft_targets
 from fastadmm.privacy.releases import Payment
 from fastadmm.runs.result import new_run_id
-from fastadmm.store.bins import Bins
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import Bins, ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
 from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party

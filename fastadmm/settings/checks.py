@@ -46,18 +46,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _real(value: Any) -> Any:
-    """A number as float, where TOML has a whole one that fits."""
-    return float(value) if _is_number(value) and abs(value) <= LARGEST_FACTOR else value
+def _each(table: dict[str, Any], good: Callable[[Any], bool], rule: str, of: str = "") -> dict[str, Any]:
+    """A table whose values are all good."""
+    for name, value in table.items():
+        if not good(value):
+            raise ValueError(f"{value!r} of {of}{name!r} {rule}")
+    if not table and not of:
+        raise ValueError("the table is empty; name a party, or leave the key out")
+    return table
 
 
 def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
     """Positive numbers by party."""
-    table = {name: _real(value) for name, value in _not_empty(table).items()}
-    for name, value in table.items():
-        if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
-            raise ValueError(f"{value!r} of {name!r} must be a positive number, at most {LARGEST_FACTOR:g}")
-    return table
+    rule = f"must be a positive number, at most {LARGEST_FACTOR:g}"
+    fits = {name: _is_number(value) and abs(value) <= LARGEST_FACTOR for name, value in table.items()}
+    real = {name: float(value) if fits[name] else value for name, value in table.items()}
+    return _each(real, lambda value: _is_number(value) and 0 < value <= LARGEST_FACTOR, rule)
 
 
 def cluster(text: str) -> str:
@@ -70,16 +74,7 @@ def cluster(text: str) -> str:
 
 def own_constraints(table: dict[str, Any]) -> dict[str, Any]:
     """Texts by party."""
-    for name, text in _not_empty(table).items():
-        if not isinstance(text, str):
-            raise ValueError(f"{text!r} of {name!r} is not text, such as 'box:0,1'")
-    return table
-
-
-def _not_empty(table: dict[str, Any]) -> dict[str, Any]:
-    if not table:
-        raise ValueError("the table is empty; name a party, or leave the key out")
-    return table
+    return _each(table, lambda text: isinstance(text, str), "is not text, such as 'box:0,1'")
 
 
 def groups(parties: list[Any]) -> list[Any]:
@@ -101,10 +96,8 @@ def class_weights(weights: str | dict[str, Any]) -> str | dict[str, Any]:
         if weights != "balanced":
             raise ValueError(f"{weights!r} is neither 'balanced' nor a table of numbers")
         return weights
-    for name, value in weights.items():
-        if not _is_number(value) or not 0 <= value < math.inf:
-            raise ValueError(f"{value!r} of class {name!r} must be a finite number, at least 0")
-    return weights
+    rule = "must be a finite number, at least 0"
+    return _each(weights, lambda value: _is_number(value) and 0 <= value < math.inf, rule, "class ")
 
 
 def amount_of_memory(text: str) -> str:

@@ -16,8 +16,11 @@ _budget, _data, _method, _objective, _output, _place = (
     partial(declare, role) for role in ("budget", "data", "method", "objective", "output", "place")
 )
 
+_limit = partial(_method, is_limit=True, resumed=True)
 _EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
 _PATH = Group("path", "Regularisation path (docs/training.md)", "belongs to a path; add path = true (--path)")
+
+_early, _path = partial(_method, group=_EARLY), partial(_method, group=_PATH)
 
 _PAST_RELEASES = (
     "rounds of a private run are fixed and charged beforehand; to stop by held-out rows would be one more "
@@ -133,7 +136,6 @@ class RunConfig:
         "`anderson` or `none`; auto accelerates the scheme `sharing`, and runs the paper's "
         "schemes as printed",
         choices=("auto", "anderson", "none"),
-        noun="choice",
         solver="acceleration",
         default="auto",
     )
@@ -141,48 +143,39 @@ class RunConfig:
         "how parties solve their subproblem: `gram` (eigendecomposition of DᵀD), `kernel` (of "
         "DDᵀ, for more columns than rows), `cg` (conjugate gradients); auto chooses by shape",
         choices=("auto", "gram", "kernel", "cg"),
-        noun="choice",
         solver="x_update",
         default="auto",
     )
-    gap: float = _method(
+    gap: float = _limit(
         "stop when the relative duality gap is certified to be this small; 0: never",
         "Stop when the objective is proved to be this close to the best possible, relatively.",
         sign="not negative",
         below=1,
-        is_limit=True,
-        resumed=True,
         solver="gap",
         estimator="tol",
         default=1e-6,
     )
-    stationarity: float = _method(
+    stationarity: float = _limit(
         "replaces `gap` for a non-convex loss or regulariser ([losses.md](losses.md)): stop"
         " when the gradient has fallen to this share of its size at zero weights; 0: never",
         sign="not negative",
         below=1,
-        is_limit=True,
-        resumed=True,
         refused={"exchange": _NOT_BY_FILES},
         solver="stationarity",
         default=1e-5,
     )
-    rounds: int = _method(
+    rounds: int = _limit(
         "stop after this many rounds, counted from the start of the run",
         "Rounds at most; in each a party sends once, an owner answers once.",
         panel=MORE,
         sign="positive",
-        is_limit=True,
-        resumed=True,
         solver="max_rounds",
         estimator="max_rounds",
         default=10000,
     )
-    time: float | None = _method(
+    time: float | None = _limit(
         "stop after this many seconds of training, including earlier parts of a resumed run",
         sign="positive",
-        is_limit=True,
-        resumed=True,
         refused={"path": "a path ends when its last fit is certified; leave it out"},
         solver="max_seconds",
     )
@@ -247,7 +240,6 @@ class RunConfig:
         "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
         "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
         choices=DIRECTIONS,
-        noun="choice",
         refused={"private": "private messages are those of ADMM, one number per row"},
         solver="directions",
         default="auto",
@@ -256,7 +248,6 @@ class RunConfig:
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
         "needs the extra `secrecy`: [between.md](between.md#sums-only)",
         choices=SECRECY,
-        noun="choice",
         refused={
             "path": "a path is trained where all features are; leave one of the two out",
             "private": "masks do not make noise smaller, and theorems are about messages that are seen",
@@ -298,17 +289,15 @@ class RunConfig:
             "worth": "coalitions train on all rows",
         },
     )
-    validation_metric: str = _method(
+    validation_metric: str = _early(
         "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
         choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
         noun="metric",
-        group=_EARLY,
         default="loss",
     )
-    patience: int = _method(
+    patience: int = _early(
         "stop after this many rounds without a better value",
         sign="positive",
-        group=_EARLY,
         estimator="n_iter_no_change",
         default=5,
     )
@@ -319,10 +308,9 @@ class RunConfig:
         only_with=("validation", "path"),
         default=0,
     )
-    path: bool = _method(
+    path: bool = _path(
         "train a decreasing grid of λ: see *Paths and cross-validation*",
         "Train a decreasing grid of lambda, and choose one by cross-validation.",
-        group=_PATH,
         refused={
             "private": _ONE_LAMBDA,
             "exchange": _NOT_BY_FILES,
@@ -330,32 +318,27 @@ class RunConfig:
         },
         default=False,
     )
-    path_values: list[float] | None = _method(
-        "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
+    path_values: list[float] | None = _path(
+        "the values of the grid", wanted="a list of numbers", check=checks.grid
     )
-    path_length: int = _method(
-        "number of values, if the grid is computed", sign="positive", group=_PATH, default=20
-    )
-    path_ratio: float | None = _method(
+    path_length: int = _path("number of values, if the grid is computed", sign="positive", default=20)
+    path_ratio: float | None = _path(
         "ratio of the smallest to the largest value of the grid",
         sign="positive",
         below=1,
-        group=_PATH,
         estimator="eps",
     )
-    folds: int = _method(
+    folds: int = _path(
         "folds of the cross-validation that chooses λ; 0 for none",
         sign="not negative",
         check=checks.folds,
-        group=_PATH,
         estimator="cv",
         default=5,
     )
-    rule: str = _method(
+    rule: str = _path(
         "`best` or `1se`",
         choices=("best", "1se"),
         noun="rule",
-        group=_PATH,
         estimator="selection",
         default="best",
     )

@@ -51,7 +51,7 @@ class Setting:
     most: float | None = None
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     words: Callable[[], tuple[str, ...]] | None = None
-    noun: str = ""
+    noun: str = "choice"
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
     panel: str = ""
@@ -99,10 +99,12 @@ def declare(
 
 @cache
 def settings_of(family: Any) -> dict[str, Setting]:
-    """The settings of a family, by key, in the order of their declarations."""
+    """The settings among the fields of a dataclass, by key, in the order of their declarations."""
     hints = get_type_hints(family)
     declared: dict[str, Setting] = {}
     for own in fields(family):
+        if "setting" not in own.metadata:
+            continue
         key = own.name.rstrip("_")
         default = own.default if own.default_factory is MISSING else own.default_factory()
         default = None if default is MISSING else default

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +82,10 @@ class Coefficients:
 
     def largest(self, count: int) -> Coefficients:
         """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept."""
-        groups: dict[tuple[str, str], list[int]] = {}
-        for k, row in enumerate(self.rows()):
-            groups.setdefault((row["party"], row.get("class", "")), []).append(k)
-        size = np.abs(self.columns["scaled_weight"])
-        kept = sorted(k for own in groups.values() for k in sorted(own, key=lambda k: -size[k])[:count])
+        frame = self.to_frame()
+        own = frame[[key for key in ("party", "class") if key in frame]].apply(tuple, axis=1)
+        size = -frame["scaled_weight"].abs()
+        kept = (size.groupby(own).rank(method="first") <= count).to_numpy().nonzero()[0]
         columns = {name: [values[k] for k in kept] for name, values in self.columns.items()}
         return Coefficients(columns, self.ratio, self.notes)
 
@@ -100,32 +99,30 @@ def coefficients(
     loss = loss if whole is None else whole.loss
     family = family_of(parse_loss(loss)) if loss else None
     ratio = family.ratio if family else ("" if loss else _UNKNOWN_RATIO)
-    classes = _classes(whole, parties[0])
+    classes: Sequence[str] = ("",)  # one predictor: none is named
+    if parties[0].weights.ndim > 1:
+        numbers = range(parties[0].weights.shape[1])
+        classes = (whole and whole.classes) or [f"class {c + 1}" for c in numbers]
     if len(classes) > 1:  # no class is the one that the others are compared with
         ratio = ""
     compared = [_references(party, references or {}) for party in parties]
     unknown = set(references or {}) - {c.name for p in parties if p.encoder for c in p.encoder.columns}
     if unknown:
         raise InputError(f"reference: no column {sorted(unknown)[0]!r} in the model's tables")
-    table: dict[str, list[Any]] = {}
     intercept = np.zeros(len(classes)) if whole is None else np.atleast_1d(whole.intercept).astype(float)
     shifted = intercept.copy()
     notes = sign_of(whole.classes) if whole is not None and len(classes) == 1 else []
+    rows = []
     for party, reference in zip(parties, compared, strict=True):
         units = units_of(party)
         notes += [units.note] if units.note else []
         scaled = party.scale * party.weights.reshape(len(party.weights), -1)
+        raw = units.factor[:, np.newaxis] * scaled
         shifted += units.shift @ scaled
         for c, name in enumerate(classes):
-            for j, feature in enumerate(party.feature_names):
-                to = reference[j]
-                _add(
-                    table,
-                    {"party": party.name, "feature": feature, "class": name},
-                    float(units.factor[j] * scaled[j, c]),
-                    float(scaled[j, c]),
-                    None if to < 0 else (party.feature_names[to], float(units.factor[to] * scaled[to, c])),
-                )
+            for j, (feature, to) in enumerate(zip(party.feature_names, reference, strict=True)):
+                there = None if to < 0 else (party.feature_names[to], raw[to, c])
+                rows.append(_row((party.name, feature, name), raw[j, c], scaled[j, c], there))
     if whole is None:
         said = ", ".join(f"{value:.6g}" for value in shifted)
         notes.append(
@@ -136,41 +133,33 @@ def coefficients(
                 "exp(weight) is an odds ratio of a logistic and a rate ratio of a poisson model; a party's "
                 "file does not say which it is"
             )
-    for c, name in enumerate(classes if whole is not None else ()):
-        place = {"party": "", "feature": INTERCEPT, "class": name}
-        _add(table, place, float(shifted[c]), float(intercept[c]), None)
+    else:
+        for c, name in enumerate(classes):
+            rows.append(_row(("", INTERCEPT, name), shifted[c], intercept[c]))
     dropped = [] if len(classes) > 1 else ["class"]
     if not ratio:
         dropped += ["ratio", "ratio_to_reference"]
-    if not any(to >= 0 for reference in compared for to in reference):
+    if all(row["reference"] is None for row in rows):
         dropped += ["reference", "ratio_to_reference"]
     else:
         notes.append("every category has a weight; compare categories with each other, not with none")
-    return Coefficients({k: v for k, v in table.items() if k not in dropped}, ratio, notes)
+    return Coefficients({k: [row[k] for row in rows] for k in rows[0] if k not in dropped}, ratio, notes)
 
 
-def _classes(whole: Model | None, first: PartyModel) -> tuple[str, ...]:
-    """Names of the classes that have weights of their own; one empty name where there is one predictor."""
-    if first.weights.ndim == 1:
-        return ("",)
-    names = None if whole is None else whole.classes
-    return names or tuple(f"class {c + 1}" for c in range(first.weights.shape[1]))
-
-
-def _add(
-    table: dict[str, list[Any]],
-    place: dict[str, str],
-    weight: float,
-    scaled: float,
-    reference: tuple[str, float] | None,
-) -> None:
+def _row(
+    place: tuple[str, str, str], weight: float, scaled: float, reference: tuple[str, float] | None = None
+) -> dict[str, Any]:
+    """One coefficient; `place` is its party, feature and class."""
+    to, there = reference or (None, 0.0)
     with np.errstate(over="ignore"):
-        row: dict[str, Any] = {**place, "weight": weight, "scaled_weight": scaled}
-        row["ratio"] = float(np.exp(weight))
-        row["reference"] = None if reference is None else reference[0]
-        row["ratio_to_reference"] = None if reference is None else float(np.exp(weight - reference[1]))
-    for name, value in row.items():
-        table.setdefault(name, []).append(value)
+        return {
+            **dict(zip(("party", "feature", "class"), place)),
+            "weight": float(weight),
+            "scaled_weight": float(scaled),
+            "ratio": float(np.exp(weight)),
+            "reference": to,
+            "ratio_to_reference": None if to is None else float(np.exp(weight - there)),
+        }
 
 
 def _references(party: PartyModel, references: Mapping[str, str]) -> list[int]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
+import h5py
 import numpy as np
 
 from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
-from fastadmm.store.h5file import check_heaps, check_version, h5_errors
-
-if TYPE_CHECKING:
-    import h5py
-    from scipy.sparse import csr_array
+from fastadmm.files.digest import row_digest
+from fastadmm.store.h5file import (
+    check_heaps,
+    check_version,
+    compression_options,
+    h5_errors,
+    refuse_oversized,
+    require_filters,
+)
 
 #: Target size of a chunk; the format allows whole row ranges of 1 to 8 MB.
 CHUNK_BYTES = 2 << 20
@@ -30,7 +34,6 @@ ELEMENT_VERSIONS: dict[str, tuple[str, ...]] = {
 
 _Scalar = TypeVar("_Scalar", str, int, float)
 _TEXT_AT_ONCE = 64 << 20  # bytes
-_BLOCK = 1 << 20  # entries validated at a time, so that validation needs little memory
 
 
 def key_of(group: h5py.Group, name: str) -> str:
@@ -53,7 +56,7 @@ def encode(item: h5py.Group | h5py.Dataset, encoding_type: str, version: str | N
 
 
 class GrowingArray:
-    """A dataset written in pieces of any size and stored in whole, checksummed chunks."""
+    """An element written in pieces of any size and stored in whole, checksummed chunks."""
 
     def __init__(
         self,
@@ -62,104 +65,59 @@ class GrowingArray:
         dtype: Any,
         row_shape: tuple[int, ...] = (),
         *,
-        compression: str | None = None,
-        checksum: bool = True,
+        compression: str = "none",
+        encoding: str = "array",
     ) -> None:
-        self._group, self._name = group, name
-        self.dtype = np.dtype(dtype)
-        self._row_shape = tuple(row_shape)
-        self._options: dict[str, Any] = {"fletcher32": checksum}
-        if compression is not None:
-            self._options |= compression_options(compression)
-        row_bytes = max(1, self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64)))
-        self._chunk_rows = max(1, CHUNK_BYTES // row_bytes)
+        self._group, self._name, self._encoding = group, name, encoding
+        self.dtype, self._row_shape = np.dtype(dtype), tuple(row_shape)
+        # HDF5 allows neither checksum nor filter on variable-length text; a digest guards it.
+        plain = encoding == "string-array"
+        self._options = {} if plain else {"fletcher32": True, **compression_options(compression)}
+        row_bytes = self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
+        self._chunk_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         self._buffer: np.ndarray | None = None
         self._filled = 0
         self._dataset: h5py.Dataset | None = None
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows, shape ``(k, *row_shape)``."""
-        start, total = 0, rows.shape[0]
-        while start < total:
-            if self._filled == 0 and total - start >= self._chunk_rows:
-                self._write(rows[start : start + self._chunk_rows])  # a whole chunk: no copy
-                start += self._chunk_rows
+        while len(rows):
+            some = rows[: self._chunk_rows - self._filled]
+            rows = rows[len(some) :]
+            if len(some) == self._chunk_rows:  # a whole chunk: no copy
+                self._write(some, self._chunk_rows)
                 continue
             if self._buffer is None:
                 # object: variable-length strings; np.empty of numbers touches no memory until used.
                 self._buffer = np.empty((self._chunk_rows, *self._row_shape), dtype=self.dtype)
-            stop = min(total, start + self._chunk_rows - self._filled)
-            self._buffer[self._filled : self._filled + stop - start] = rows[start:stop]
-            self._filled += stop - start
-            start = stop
+            self._buffer[self._filled : self._filled + len(some)] = some
+            self._filled += len(some)
             if self._filled == self._chunk_rows:
-                self._write(self._buffer)
+                self._write(self._buffer, self._chunk_rows)
                 self._filled = 0
 
-    def _write(self, rows: np.ndarray) -> None:
+    def _write(self, rows: np.ndarray, chunk_rows: int) -> None:
         if self._dataset is None:
-            self._dataset = self._create((0, *self._row_shape), self._chunk_rows)
+            self._dataset = self._group.create_dataset(
+                self._name,
+                shape=(0, *self._row_shape),
+                maxshape=(None, *self._row_shape),
+                chunks=(chunk_rows, *self._row_shape),
+                dtype=self.dtype,
+                **self._options,
+            )
         start = self._dataset.shape[0]
-        self._dataset.resize(start + rows.shape[0], axis=0)
+        self._dataset.resize(start + len(rows), axis=0)
         self._dataset[start:] = rows
         let_go(rows)
 
-    def _create(self, shape: tuple[int, ...], chunk_rows: int) -> h5py.Dataset:
-        return self._group.create_dataset(
-            self._name,
-            shape=shape,
-            maxshape=(None, *self._row_shape),
-            chunks=(chunk_rows, *self._row_shape),
-            dtype=self.dtype,
-            **self._options,
-        )
-
-    def close(self) -> h5py.Dataset:
-        """Write the rest and return the dataset."""
-        if self._dataset is None:
-            # All of it is smaller than a chunk (small data): the chunk then has the exact size.
-            self._dataset = self._create((0, *self._row_shape), max(1, self._filled))
-        if self._filled and self._buffer is not None:
-            self._write(self._buffer[: self._filled])
+    def close(self) -> None:
+        """Write the rest; a chunk of small data has their exact size."""
+        rest = np.empty((0, *self._row_shape), self.dtype) if self._buffer is None else self._buffer
+        if self._filled or self._dataset is None:
+            self._write(rest[: self._filled], max(1, self._filled))
+        encode(self._dataset, self._encoding)
         self._buffer, self._filled = None, 0
-        return self._dataset
-
-
-class GrowingBlock:
-    """The element ``X`` of a file, dense or CSR, written in pieces of rows."""
-
-    def __init__(self, file: h5py.File, kind: str, dtype: np.dtype, compression: str = "none") -> None:
-        self._file, self._kind, self._dtype, self._compression = file, kind, dtype, compression
-        self._parts: dict[str, GrowingArray] = {}
-        self._rows = self._nnz = 0
-
-    def append(self, rows: np.ndarray | csr_array) -> None:
-        """Add rows of the block's type."""
-        if isinstance(rows, np.ndarray):
-            self._part("X", self._file, self._dtype, rows.shape[1:]).append(rows)
-        else:
-            group, begun = self._file.require_group("X"), bool(self._parts)
-            self._part("data", group, self._dtype).append(rows.data)
-            self._part("indices", group, _index_dtype(rows.shape[1])).append(rows.indices)
-            pointers = rows.indptr.astype(np.int64) + self._nnz
-            self._part("indptr", group, np.dtype("<i8")).append(pointers[begun:])
-            self._nnz += len(rows.data)
-        self._rows += rows.shape[0]
-
-    def _part(
-        self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()
-    ) -> GrowingArray:
-        if name not in self._parts:
-            self._parts[name] = GrowingArray(group, name, dtype, row_shape, compression=self._compression)
-        return self._parts[name]
-
-    def close(self, n_columns: int) -> None:
-        """Write the rest."""
-        for part in self._parts.values():
-            encode(part.close(), "array")
-        if self._kind == "csr":
-            encode(self._file["X"], "csr_matrix")
-            self._file["X"].attrs["shape"] = np.array([self._rows, n_columns], dtype=np.int64)
 
 
 def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
@@ -171,14 +129,9 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     if array.size == 0:  # nothing to chunk
         encode(group.create_dataset(name, data=array), "array")
         return
-    growing = GrowingArray(group, name, array.dtype, array.shape[1:], compression=compression)
+    growing = GrowingArray(group, name, array.dtype, array.shape[1:], compression=compression or "none")
     growing.append(array)
-    encode(growing.close(), "array")
-
-
-def _index_dtype(n_columns: int) -> np.dtype:
-    """Return the dtype of column indices: int32 below 2**31 columns, else int64."""
-    return np.dtype("<i4" if n_columns < 2**31 else "<i8")
+    growing.close()
 
 
 def write_strings(group: h5py.Group, name: str, strings: Iterable[str]) -> None:
@@ -186,8 +139,6 @@ def write_strings(group: h5py.Group, name: str, strings: Iterable[str]) -> None:
 
     HDF5 allows no checksum on these; where they matter a digest covers them.
     """
-    import h5py
-
     values = np.asarray(list(strings), dtype=object)
     for i, text in enumerate(values):
         check_text(text, f"{key_of(group, name)}: string {i + 1}")
@@ -210,8 +161,6 @@ def check_text(text: object, place: str) -> None:
 
 
 def _member(group: h5py.Group, name: str) -> Any:
-    import h5py
-
     with h5_errors(group.file.filename, key_of(group, name)):
         link = group.get(name, getlink=True)
     if link is None:
@@ -225,8 +174,6 @@ def _member(group: h5py.Group, name: str) -> Any:
 
 def require_group(group: h5py.Group, name: str) -> h5py.Group:
     """Return the subgroup `name`; :class:`FormatError` if it is absent or no group."""
-    import h5py
-
     item = _member(group, name)
     if not isinstance(item, h5py.Group):
         raise bad(group, name, "is a dataset, not a group")
@@ -235,8 +182,6 @@ def require_group(group: h5py.Group, name: str) -> h5py.Group:
 
 def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     """Return the dataset `name` after checking that the file itself holds all of it."""
-    import h5py
-
     item = _member(group, name)
     if not isinstance(item, h5py.Dataset):
         raise bad(group, name, "is a group, not a dataset")
@@ -364,122 +309,8 @@ def read_array(
     return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])
 
 
-class CsrParts:
-    """An open, cheaply checked ``csr_matrix`` element: three datasets and a shape."""
-
-    def __init__(self, group: h5py.Group, name: str) -> None:
-        item = require_group(group, name)
-        check_encoding(item, "csr_matrix")
-        with h5_errors(group.file.filename, key_of(group, name)):
-            shape = np.asarray(item.attrs.get("shape", ()))
-        if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-            raise bad(group, name, "attribute 'shape' is missing or not two non-negative integers")
-        self.shape = (int(shape[0]), int(shape[1]))
-        self.data = array_dataset(item, "data", ndim=1, kind="biuf", encoded=False)
-        self.nnz = int(self.data.shape[0])
-        self.indices = array_dataset(item, "indices", ndim=1, length=self.nnz, kind="iu", encoded=False)
-        rows = self.shape[0] + 1
-        self.indptr = array_dataset(item, "indptr", ndim=1, length=rows, kind="iu", encoded=False)
-
-
-def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Read and check row pointers: int64, never decreasing; all of them go from 0 to the entries.
-
-    Shapes: the result (stop - start + 1,).
-    """
-    stop = parts.shape[0] if stop is None else stop
-    indptr = read_block(parts.indptr, start, stop + 1).astype(np.int64, copy=False)
-    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
-    problem = ""
-    if indptr[0] != 0 if start == 0 else indptr[0] < 0:
-        problem = f"starts at {indptr[0]} instead of 0 (row {start + 1})"
-    elif falls.size:
-        problem = f"decreases at row {start + falls[0] + 1}; damaged"
-    elif indptr[-1] != parts.nnz if stop == parts.shape[0] else indptr[-1] > parts.nnz:
-        problem = f"ends at {indptr[-1]} (row {stop}), but there are {parts.nnz} entries"
-    if problem:
-        raise bad(parts.indptr.file, parts.indptr.name.strip("/"), problem)
-    return indptr
-
-
-def check_rows(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
-    n_columns: int,
-    file: str,
-    first_row: int,
-    column_name: Callable[[int], str],
-) -> None:
-    """Validate CSR rows: indices in range and strictly increasing within each row, values finite.
-
-    Shapes: data, indices (nnz,); indptr (k + 1,).
-    """
-
-    def row_of(position: int) -> int:
-        return first_row + int(np.searchsorted(indptr, position, side="right"))
-
-    def refused(at: int, problem: str) -> FormatError:
-        place = f"{file}: key 'X/indices': row {row_of(at)}: column {int(indices[at]) + 1}"
-        return FormatError(f"{place} {problem}")
-
-    for start in range(0, len(data), _BLOCK):
-        before, stop = max(0, start - 1), min(start + _BLOCK, len(data))
-        block = indices[before:stop]  # one entry of overlap, so that pairs across blocks are compared too
-        outside = np.flatnonzero((block < 0) | (block >= n_columns))
-        if outside.size:
-            raise refused(before + int(outside[0]), f"is outside 1..{n_columns} (counting from 1)")
-        falls = np.flatnonzero(block[1:] <= block[:-1]) + before + 1
-        falls = falls[indptr[np.searchsorted(indptr, falls)] != falls]  # a new row may begin with less
-        if falls.size:
-            at = int(falls[0])
-            raise refused(at, "occurs twice" if indices[at] == indices[at - 1] else "is out of order")
-        broken = np.flatnonzero(~np.isfinite(data[start:stop]))
-        if broken.size:
-            at = start + int(broken[0])
-            raise not_finite(data[at], file, "X/data", row_of(at), int(indices[at]), column_name)
-
-
-def not_finite(
-    value: float, file: str, key: str, row: int, column: int, column_name: Callable[[int], str] | None
-) -> InputError:
-    """Return the error for a NaN or infinite value; `row` counts from 1, `column` from 0."""
-    named = f" ({column_name(column)!r})" if column_name is not None else ""
-    return InputError(
-        f"{file}: key {key!r}: row {row}, column {column + 1}{named}: value {float(value)} is not finite; "
-        "fill or drop missing values before converting"
-    )
-
-
-def first_not_finite(X: np.ndarray | csr_array) -> tuple[int, int] | None:
-    """Row and column of the first value of a block that is not finite."""
-    values = X if isinstance(X, np.ndarray) else X.data
-    if np.isfinite(values).all():
-        return None
-    if isinstance(X, np.ndarray):
-        i, j = np.argwhere(~np.isfinite(X))[0]
-        return int(i), int(j)
-    at = int(np.flatnonzero(~np.isfinite(values))[0])
-    return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
-
-
-def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
-    """Build a csr_array from validated parts, marked as sorted and free of duplicates.
-
-    Shapes: data, indices (nnz,); indptr (n + 1,); the result (n, d).
-    """
-    from scipy.sparse import csr_array
-
-    matrix = csr_array((data, indices, indptr), shape=shape)
-    matrix.has_sorted_indices = True
-    matrix.has_canonical_format = True
-    return matrix
-
-
 def read_strings(group: h5py.Group, name: str) -> list[str]:
     """Read a ``string-array`` element as a list of str."""
-    import h5py
-
     item = plain_dataset(group, name)
     check_encoding(item, "string-array")
     if h5py.check_string_dtype(item.dtype) is None or item.ndim != 1:
@@ -506,3 +337,29 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
             except UnicodeDecodeError:
                 raise bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
     return strings
+
+
+def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
+    """Read the row ids: int64, or object (str), shape (n_samples,)."""
+    group = require_group(file, "obs")
+    place = f"{shown(file.filename)}: key 'obs/ids'"
+    encoding = read_attribute(plain_dataset(group, "ids"), "encoding-type", str)
+    if encoding == "string-array":
+        ids = np.array(read_strings(group, "ids"), dtype=object)
+        if len(ids) != n_samples:
+            raise FormatError(f"{place}: has {len(ids)} entries instead of {n_samples}")
+        return ids
+    return read_array(group, "ids", ndim=1, length=n_samples, kind="iu", compressed=True).astype(
+        np.int64, copy=False
+    )
+
+
+def verified_digest(file: h5py.File, n_samples: int) -> str:
+    """Recompute the row digest from the ids and compare it with the attribute."""
+    digest = row_digest(read_ids(file, n_samples))
+    if digest != read_attribute(file, "row-digest", str):
+        raise FormatError(
+            f"{shown(file.filename)}: attribute 'row-digest' does not agree with key 'obs/ids'; "
+            "the rows were damaged or edited, convert the file again"
+        )
+    return digest

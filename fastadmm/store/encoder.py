@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
+import h5py
 import numpy as np
 
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.privacy.origins import Constants, declared, together
-from fastadmm.store.bins import Bins, read_bins, write_bins
+from fastadmm.store import elements as h5
 from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.elements import (
-    check_encoding,
-    encode,
-    read_array,
-    read_attribute,
-    read_strings,
-    write_array,
-    write_strings,
-)
-
-if TYPE_CHECKING:
-    import h5py
 
 _TYPE = "fastadmm-encoder"
 #: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own;
@@ -42,6 +32,37 @@ DESCRIBED = "described"
 
 #: Category of the cells that a description does not list.
 OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Bins of one column, which becomes one feature: the weight of evidence of the cell's bin.
+
+    The weight of evidence of a bin is ln(q / p), where p and q are its shares of all rows of class 1 and of
+    class 0: it is high where class 1 is rare.
+    """
+
+    edges: tuple[float, ...]
+    groups: tuple[int, ...]  # bin of each category, in the order of the column's levels
+    woe: tuple[float, ...]  # weight of evidence of each of the K bins, and last that of missing cells
+    events: tuple[float, ...]
+    others: tuple[float, ...]
+    low: float = 0.0  # range of the numbers of training; both 0 for categories
+    high: float = 0.0  # range of the numbers of training; both 0 for categories
+
+    @property
+    def count(self) -> int:
+        """Number of bins K, without that of missing cells."""
+        return len(self.woe) - 1
+
+    @property
+    def knows_missing(self) -> bool:
+        """Whether training had missing cells: they are a bin of their own."""
+        return self.events[-1] != 0.0 or self.others[-1] != 0.0
+
+    def of_numbers(self, values: np.ndarray) -> np.ndarray:
+        """Bin of each number. Shapes: values (N,)."""
+        return np.searchsorted(np.array(self.edges), values, "left")
 
 
 @dataclass(frozen=True)
@@ -153,30 +174,30 @@ class Encoder:
 
     def to_group(self, h5group: h5py.Group) -> None:
         """Write the encoder into an empty HDF5 group."""
-        encode(h5group, _TYPE, self._version)
+        h5.encode(h5group, _TYPE, self._version)
         h5group.attrs["missing"] = self.missing
         h5group.attrs["prefix"] = self.prefix
         h5group.attrs["digest"] = self.digest()
-        write_strings(h5group, "columns", [column.name for column in self.columns])
+        h5.write_strings(h5group, "columns", [column.name for column in self.columns])
         # One list for all columns; -1 marks a column of numbers, which has none.
         self._put_lists(h5group, "levels", "level_counts", [column.levels for column in self.columns])
         self._put(h5group, np.float64, "fill")
         self._put(h5group, np.int64, "fill_level", "indicator")
         if self._version != _VERSIONS[0]:
             bounds = [[column.low, column.high] for column in self.columns]
-            write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
+            h5.write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
             self._put(h5group, np.int64, "other")
         if self._version == _VERSIONS[3]:
-            write_bins(h5group, [column.bins for column in self.columns])
+            _write_bins(h5group, [column.bins for column in self.columns])
         if self._version in _VERSIONS[2:]:
-            write_strings(h5group, "reading", [column.reading for column in self.columns])
-            write_strings(h5group, "shown", [column.shown for column in self.columns])
+            h5.write_strings(h5group, "reading", [column.reading for column in self.columns])
+            h5.write_strings(h5group, "shown", [column.shown for column in self.columns])
             self._put_lists(h5group, "na", "na_counts", [column.na for column in self.columns])
 
     def _put(self, h5group: h5py.Group, dtype: Any, *keys: str) -> None:
         """Write fields of all columns, each as an array."""
         for key in keys:
-            write_array(h5group, key, np.array([getattr(c, key) for c in self.columns], dtype=dtype))
+            h5.write_array(h5group, key, np.array([getattr(c, key) for c in self.columns], dtype=dtype))
 
     @staticmethod
     def _put_lists(
@@ -184,54 +205,49 @@ class Encoder:
     ) -> None:
         """Write texts of all columns, one column after another, and how many each has."""
         sizes = [-1 if own is None else len(own) for own in lists]
-        write_array(h5group, counts, np.array(sizes, dtype=np.int64))
-        write_strings(h5group, key, [text for own in lists for text in own or ()])
+        h5.write_array(h5group, counts, np.array(sizes, dtype=np.int64))
+        h5.write_strings(h5group, key, [text for own in lists for text in own or ()])
+
+    @classmethod
+    def of_file(cls, file: h5py.File) -> Encoder | None:
+        """The encoder of a file that may have one."""
+        return cls.from_group(h5.require_group(file, "encoder")) if "encoder" in file else None
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
         """Read an encoder that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        version = check_encoding(h5group, _TYPE, _VERSIONS)
-        names = read_strings(h5group, "columns")
-        n = len(names)
+        version = _VERSIONS.index(h5.check_encoding(h5group, _TYPE, _VERSIONS))
 
-        def column(key: str, kind: str) -> Any:
-            return read_array(h5group, key, ndim=1, length=n, kind=kind).tolist()
+        def numbers(key: str) -> Any:
+            return h5.read_array(h5group, key).tolist()
 
-        levels = _lists(h5group, "levels", "level_counts", n, -1, place)
-        widths = [-1 if own is None else len(own) for own in levels]
-        fields = {"name": names, "levels": levels, "fill": column("fill", "f")}
-        fields |= {"fill_level": column("fill_level", "i")}
-        fields |= {"indicator": [bool(flag) for flag in column("indicator", "i")]}
-        if version != _VERSIONS[0]:
-            bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f")
-            fields["other"] = column("other", "i")
-            if bounds.shape[1] != 2 or not (bounds[:, 0] <= bounds[:, 1]).all():
-                raise FormatError(
-                    f"{place}: key 'bounds': not a lower and an upper one for each column; damaged"
-                )
-            fields["low"], fields["high"] = bounds.T.tolist()
-            if not all(-1 <= other < max(width, 0) for other, width in zip(fields["other"], widths)):
-                raise FormatError(f"{place}: key 'other': no such category; damaged or edited")
-        if version in _VERSIONS[2:]:
-            fields |= {key: read_strings(h5group, key) for key in ("reading", "shown")}
-            fields["na"] = _lists(h5group, "na", "na_counts", n, 0, place)
-        if version == _VERSIONS[3]:
-            fields["bins"] = read_bins(h5group, widths, place)
-        try:
-            columns = tuple(
-                ColumnEncoding(**dict(zip(fields, own))) for own in zip(*fields.values(), strict=True)
+        def lists(key: str, counts: str) -> list[tuple[str, ...] | None]:
+            """The texts of each column, which are stored one column after another; None where it has none."""
+            texts = iter(h5.read_strings(h5group, key))
+            return [None if count < 0 else tuple(islice(texts, count)) for count in numbers(counts)]
+
+        fields: dict[str, Any] = {"name": h5.read_strings(h5group, "columns")}
+        fields |= {"levels": lists("levels", "level_counts"), "fill": numbers("fill")}
+        fields |= {"fill_level": numbers("fill_level"), "indicator": map(bool, numbers("indicator"))}
+        # What does not fit together does not agree with the digest either.
+        with suppress(AttributeError, IndexError, TypeError, ValueError):
+            if version >= 1:
+                fields |= dict(zip(("low", "high"), zip(*numbers("bounds")))) | {"other": numbers("other")}
+            if version >= 2:
+                fields |= {key: h5.read_strings(h5group, key) for key in ("reading", "shown")}
+                fields["na"] = lists("na", "na_counts")
+            if version >= 3:
+                fields["bins"] = _read_bins(h5group, fields["levels"])
+            rows = zip(*fields.values(), strict=True)
+            columns = tuple(ColumnEncoding(**dict(zip(fields, own))) for own in rows)
+            missing, prefix, digest = (
+                h5.read_attribute(h5group, key, str) for key in ("missing", "prefix", "digest")
             )
-            for own in columns:
-                CellReading.parse(own.reading)
-        except (TypeError, ValueError):
-            raise FormatError(f"{place}: key 'reading': damaged or edited") from None
-        encoder = cls(
-            columns, read_attribute(h5group, "missing", str), read_attribute(h5group, "prefix", str)
-        )
-        if encoder.digest() != read_attribute(h5group, "digest", str):
-            raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
-        return encoder
+            encoder = cls(columns, missing, prefix)
+            if encoder.digest() == digest:
+                return encoder
+        raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as plain values, with its digest."""
@@ -262,30 +278,11 @@ class Encoder:
             )
             encoder = cls(columns, document["missing"], document["prefix"])
             agree = encoder.digest() == document["digest"]
-            for column in columns:
-                CellReading.parse(column.reading)
-                if column.bins is not None and not column.bins.valid(
-                    -1 if column.levels is None else len(column.levels)
-                ):
-                    agree = False
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
         if not agree:
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return encoder
-
-
-def _lists(
-    h5group: h5py.Group, key: str, counts_key: str, n: int, least: int, place: str
-) -> list[tuple[str, ...] | None]:
-    """The texts of each column, which are stored one column after another; None where the count is -1."""
-    counts = read_array(h5group, counts_key, ndim=1, length=n, kind="i").tolist()
-    texts = read_strings(h5group, key)
-    ends = list(accumulate((max(count, 0) for count in counts), initial=0))
-    if min(counts, default=0) < least or ends[-1] != len(texts):
-        raise FormatError(f"{place}: keys {key!r} and {counts_key!r} do not agree; damaged or edited")
-    spans = zip(counts, pairwise(ends))
-    return [None if count < 0 else tuple(texts[start:stop]) for count, (start, stop) in spans]
 
 
 def _bins_text(bins: Bins) -> str:
@@ -304,3 +301,38 @@ def _bins_of(document: Any) -> Bins | None:
             **{k: tuple(map(float, document[k])) for k in ("edges", "woe", "events", "others")},
         }
     )
+
+
+#: Parts of bins, with key and type in a file: each one array for all columns together.
+_BINS: dict[str, tuple[str, type]] = {
+    "groups": ("bin_of_level", np.int64),
+    "edges": ("bin_edges", np.float64),
+    **{part: (part, np.float64) for part in ("woe", "events", "others")},
+}
+
+
+def _write_bins(h5group: h5py.Group, bins: Sequence[Bins | None]) -> None:
+    """Write the bins of all columns into an encoder's group."""
+    found = [own for own in bins if own is not None]
+    counts = [own.count if own else 0 for own in bins]
+    ranges = [(own.low, own.high) if own else (0.0, 0.0) for own in bins]
+    h5.write_array(h5group, "bin_counts", np.array(counts, dtype=np.int64))
+    h5.write_array(h5group, "bin_range", np.array(ranges, dtype=np.float64))
+    for part, (key, dtype) in _BINS.items():
+        values = [value for own in found for value in getattr(own, part)]
+        h5.write_array(h5group, key, np.array(values, dtype=dtype))
+
+
+def _read_bins(h5group: h5py.Group, levels: Sequence[tuple[str, ...] | None]) -> list[Bins | None]:
+    """Read what :func:`_write_bins` wrote."""
+    counts, ranges = (h5.read_array(h5group, key).tolist() for key in ("bin_counts", "bin_range"))
+    held = {part: iter(h5.read_array(h5group, key).tolist()) for part, (key, _) in _BINS.items()}
+    found: list[Bins | None] = []
+    for count, own, (low, high) in zip(counts, levels, ranges, strict=True):
+        widths = {"groups": len(own or ()), "edges": count - 1 if own is None else 0}
+        if count:
+            parts = {part: tuple(islice(held[part], widths.get(part, count + 1))) for part in _BINS}
+            found.append(Bins(**parts, low=low, high=high))
+        else:
+            found.append(None)
+    return found

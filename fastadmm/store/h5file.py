@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from fastadmm.errors import FastadmmError, FormatError, StorageError
+import h5py
+
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_error, storage_errors
-from fastadmm.files.reading import require_regular
-from fastadmm.files.retry import TRANSIENT
-
-if TYPE_CHECKING:
-    import h5py
+from fastadmm.files.reading import TRANSIENT, require_regular
 
 
 @contextmanager
@@ -69,8 +68,8 @@ def check_version(path: str | os.PathLike[str], found: str, known: tuple[str, ..
 # validates: a damaged size there makes it loop for ever. So the blocks are walked before it reads any text.
 # They lie outside the stored arrays: only what remains without those is read. As any number of places may
 # hold the same text, the longest says how much memory a small file can make its reader need.
-_HEADER = struct.Struct("<4sB3xQ")  # signature, version, size of the block
 _DEPTH = 8
+_HEADER = struct.Struct("<4sB3xQ")  # signature, version, size of the block
 #: Bytes of an attribute's texts that are harmless, whatever the size of the file.
 _HARMLESS = 64 << 20
 _OBJECT = struct.Struct("<HH4xQ")  # index, references, size of the object
@@ -90,12 +89,29 @@ def check_heaps(path: str | os.PathLike[str], file: h5py.File) -> int:
 
 
 def _longest_text(path: str, size: int, file: h5py.File) -> int:
-    ranges: list[tuple[int, int]] = []
-    texts: dict[str, int] = {}
-    _visit(file, ranges, texts, 0)
-    longest = 0
+    ranges: list[tuple[int, int]] = []  # offset and length of all stored array data
+    texts: dict[str, int] = {}  # the most texts in an attribute, by key
+
+    waiting: list[tuple[str, Any]] = [("", file)]
+    while waiting:
+        key, item = waiting.pop()
+        with h5_errors(path, key or "/"):
+            for name in item.attrs:
+                attribute = item.attrs.get_id(name)
+                if attribute.shape and attribute.dtype.kind == "O":
+                    texts[key or "/"] = max(texts.get(key or "/", 0), math.prod(attribute.shape))
+            if isinstance(item, h5py.Dataset) and item.size and item.chunks is not None:
+                item.id.chunk_iter(lambda chunk: ranges.append((chunk.byte_offset, chunk.size)))
+            elif isinstance(item, h5py.Dataset) and item.size and item.id.get_offset() is not None:
+                ranges.append((item.id.get_offset(), item.id.get_storage_size()))
+        for name in item if isinstance(item, h5py.Group) else ():
+            inner = f"{key}/{name}".strip("/")
+            with h5_errors(path, inner):
+                # Links elsewhere are refused by the readers; a group inside itself must not be followed.
+                if isinstance(item.get(name, getlink=True), h5py.HardLink) and inner.count("/") <= _DEPTH:
+                    waiting.append((inner, item[name]))
+    longest = end = 0
     with open(path, "rb") as raw:
-        end = 0
         for start, length in [*sorted(ranges), (size, 0)]:
             if start > end:
                 raw.seek(end)
@@ -108,38 +124,6 @@ def _longest_text(path: str, size: int, file: h5py.File) -> int:
                 f"in a file of {size}; damaged, or made to fill the memory"
             )
     return longest
-
-
-def _visit(group: h5py.Group, ranges: list[tuple[int, int]], texts: dict[str, int], depth: int) -> None:
-    """Collect (offset, length) of all stored array data, and the most texts in an attribute by key."""
-    import h5py
-
-    _count_texts(group, texts)
-    for name in group:
-        key = f"{group.name}/{name}".strip("/")
-        with h5_errors(group.file.filename, key):
-            # Links elsewhere are refused by the readers; a group inside itself must not be followed.
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink) or depth > _DEPTH:
-                continue
-            item = group[name]
-            if isinstance(item, h5py.Group):
-                _visit(item, ranges, texts, depth + 1)
-                continue
-            _count_texts(item, texts)
-            if not isinstance(item, h5py.Dataset) or not item.size:
-                continue
-            if item.chunks is not None:
-                item.id.chunk_iter(lambda chunk: ranges.append((chunk.byte_offset, chunk.size)))
-            elif item.id.get_offset() is not None:
-                ranges.append((item.id.get_offset(), item.id.get_storage_size()))
-
-
-def _count_texts(item: h5py.Group | h5py.Dataset, texts: dict[str, int]) -> None:
-    for name in item.attrs:
-        attribute = item.attrs.get_id(name)
-        if attribute.shape and attribute.dtype.kind == "O":
-            key = item.name.strip("/") or "/"
-            texts[key] = max(texts.get(key, 0), math.prod(attribute.shape))
 
 
 def _check_gap(path: str, raw: bytes, base: int, file_size: int) -> int:
@@ -176,9 +160,6 @@ def _check_block(raw: bytes, at: int) -> tuple[int, int] | None:
     return (length, longest) if position <= length else None
 
 
-__all__ = ["FileSink", "check_version", "create_h5", "h5_errors", "open_output", "read_h5"]
-
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -196,7 +177,7 @@ def _called_by_hdf5(method: _Method) -> _Method:
     return cast(_Method, call)
 
 
-class FileSink:
+class FileSink(io.RawIOBase):
     """A file object for HDF5 that remembers the first write error and from then on keeps data in memory.
 
     The HDF5 library cannot close a file whose writes fail: it keeps the file open, and the
@@ -230,18 +211,14 @@ class FileSink:
     # What h5py calls.
     @_called_by_hdf5
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the position, from the beginning or the end."""
-        self._at = offset + (self._end() if whence == os.SEEK_END else 0)
+        """Move the position."""
+        begin = self._at if whence == os.SEEK_CUR else self._end() if whence == os.SEEK_END else 0
+        self._at = begin + offset
         return self._at
 
     def _end(self) -> int:
         ends = [start + len(data) for start, data in self._unwritten]
         return max([self._file.seek(0, os.SEEK_END), *ends])
-
-    @_called_by_hdf5
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
 
     @_called_by_hdf5
     def readinto(self, buffer: Any) -> int:
@@ -257,12 +234,6 @@ class FileSink:
             if begin < end:
                 view[begin - self._at : end - self._at] = data[begin - start : end - start]
         return len(view)
-
-    def read(self, size: int = -1) -> bytes:
-        """Read bytes; h5py knows a file object by this method."""
-        found = bytearray(self._end() - self._at if size < 0 else size)
-        self.readinto(found)
-        return bytes(found)
 
     @_called_by_hdf5
     def write(self, data: Any) -> int:
@@ -290,9 +261,6 @@ class FileSink:
                 self._error = error
         return size
 
-    def flush(self) -> None:
-        """Do nothing: writes are unbuffered and :func:`atomic_file` syncs at the end."""
-
 
 @contextmanager
 def open_output(
@@ -307,8 +275,6 @@ def open_output(
 
     `public_path` is the path that messages name, where `path` itself lies in a temporary directory.
     """
-    import h5py
-
     public_path = path if public_path is None else public_path
     with storage_errors(public_path), atomic_file(path, force=force) as temporary:
         sink = FileSink(temporary, public_path)
@@ -343,8 +309,6 @@ def read_h5(
     cache_bytes: int | None = None,
 ) -> Iterator[h5py.File]:
     """Open one of our HDF5 files for reading."""
-    import h5py
-
     size = require_regular(path)
     with storage_errors(path, "read"), open(path, "rb") as raw:
         signature = raw.read(8)
@@ -377,3 +341,82 @@ def _root_attribute(path: str | os.PathLike[str], file: h5py.File, name: str) ->
             f"{shown(path)}: attribute {name!r} of '/' is missing or not text; not a fastadmm file"
         )
     return value
+
+
+# --- compression: smaller files, useful if the disk is slower than decompression --------------------------
+# gzip is part of HDF5; Zstandard and Blosc2 come with the package ``hdf5plugin``, for writing as for reading.
+
+#: What blocks may be stored with.
+COMPRESSIONS = ("none", "gzip", "zstd", "blosc2")
+
+_NAMES = {32015: "Zstandard", 32026: "Blosc2", 32001: "Blosc", 32004: "LZ4", 32008: "Bitshuffle"}
+_INSTALL = "install it with: pip install 'fastadmm[compression]'"
+
+
+def compression_options(name: str) -> dict[str, Any]:
+    """Arguments of h5py's ``create_dataset`` for a compression."""
+    if name not in COMPRESSIONS:
+        raise ConfigError(f"compression: unknown choice {name!r}; choose {', '.join(COMPRESSIONS)}")
+    if name == "none":
+        return {}
+    if name == "gzip":
+        return {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+    try:
+        import hdf5plugin
+    except ImportError:
+        raise ConfigError(f"compression: {name!r} needs the package hdf5plugin; {_INSTALL}") from None
+    if name == "zstd":
+        return {**hdf5plugin.Zstd(clevel=3), "shuffle": True}
+    return dict(hdf5plugin.Blosc2(cname="zstd", clevel=3, filters=hdf5plugin.Blosc2.SHUFFLE))
+
+
+def filters_of(dataset: h5py.Dataset) -> list[int]:
+    """Numbers of the filters that a dataset's chunks went through."""
+    properties = dataset.id.get_create_plist()
+    return [properties.get_filter(k)[0] for k in range(properties.get_nfilters())]
+
+
+def _place(dataset: h5py.Dataset) -> str:
+    return f"{shown(dataset.file.filename)}: key {dataset.name.strip('/')!r}"
+
+
+def require_filters(dataset: h5py.Dataset) -> None:
+    """Make the filters of a dataset available, or say which package has them."""
+    for number in filters_of(dataset):
+        if h5py.h5z.filter_avail(number):
+            continue
+        with suppress(ImportError):
+            import hdf5plugin  # noqa: F401 (registers its filters)
+        if not h5py.h5z.filter_avail(number):
+            what = f"compressed with {_NAMES.get(number, f'HDF5 filter {number}')}"
+            needs = f"which needs the package hdf5plugin; {_INSTALL}"
+            raise StorageError(f"{_place(dataset)}: {what}, {needs}")
+
+
+def refuse_packed(dataset: h5py.Dataset) -> None:
+    """Refuse a dataset that takes more memory than its file has bytes.
+
+    Files that organisations exchange are written without compression, so that a few bytes cannot become
+    gigabytes before they are checked.
+    """
+    again = "have it sent again"
+    if set(filters_of(dataset)) - {h5py.h5z.FILTER_FLETCHER32}:
+        raise FormatError(f"{_place(dataset)}: is compressed, but what is sent must not be; {again}")
+    refuse_oversized(dataset, 0, again)
+
+
+#: Bytes of an array that are harmless, whatever the size of the file.
+_HARMLESS_ARRAY = 1 << 20
+
+
+def refuse_oversized(
+    dataset: h5py.Dataset,
+    harmless: int = _HARMLESS_ARRAY,
+    remedy: str = "damaged, or made to fill the memory",
+) -> None:
+    """Refuse a dataset that the format does not compress and that takes far more memory than its file."""
+    size = dataset.file.id.get_filesize()
+    for shape in (dataset.shape, dataset.chunks or ()):
+        needed = math.prod(shape) * dataset.dtype.itemsize
+        if needed > max(size, harmless):
+            raise FormatError(f"{_place(dataset)}: claims {needed} bytes in a file of {size}; {remedy}")

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
 
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.elements import (
-    GrowingArray,
-    bad_attribute,
-    check_text,
-    encode,
-    read_array,
-    read_attribute,
-    read_optional,
-    read_positive,
-)
+from fastadmm.store import elements as h5
 from fastadmm.store.h5file import h5_errors, read_h5
-from fastadmm.store.ids import read_ids, verified_digest
 from fastadmm.store.writer import Writer
-
-if TYPE_CHECKING:
-    import h5py
 
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
 LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
-_KEYS = ("y", "sample_weight", "offset", "obs")
+_COLUMNS = ("y", "sample_weight", "offset")
+_KEYS = (*_COLUMNS, "obs")
 _AT_ONCE = 1 << 18  # rows
 
 
@@ -46,13 +34,14 @@ def _fault(values: np.ndarray, key: str, n_classes: int | None, first_row: int =
     if not bad.any() and key == "y" and n_classes is not None:
         bad = (values < 0.0) | (values != np.floor(values)) | (values >= n_classes)
         rule = f"is no class number from 0 to {n_classes - 1}"
-        rule = (
-            "is not 0 or 1; classification needs two classes, stored as 0 and 1" if n_classes == 2 else rule
-        )
+        if n_classes == 2:
+            rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
     elif not bad.any() and key == "sample_weight":
         bad, rule = values < 0, "is negative; weights must be zero or positive"
-    at = int(np.argmax(bad)) if bad.any() else -1
-    return "" if at < 0 else f"row {first_row + at + 1}: value {values[at]} {rule}"
+    if not bad.any():
+        return ""
+    at = int(np.argmax(bad))
+    return f"row {first_row + at + 1}: value {values[at]} {rule}"
 
 
 def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
@@ -61,7 +50,7 @@ def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
         what = "regression has no classes" if names is not None else "not given; name the two classes"
         raise InputError(f"{place}: {what}")
     for name in names or ():
-        check_text(name, place)
+        h5.check_text(name, place)
     if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
         raise InputError(f"{place}: {list(names)!r}; two different labels are needed, or up to {MAX_CLASSES}")
 
@@ -123,16 +112,13 @@ class LabelWriter(Writer):
         self._classes = None if classes is None else tuple(classes)
         _check_classes(self._classes, task, self._shown)
         self._create(LABELS_TYPE, LABELS_VERSIONS[0], force=force)
-        self._columns: dict[str, GrowingArray] = {}
         self._total_weight = 0.0
 
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
         """Add samples. Shapes: y, sample_weight, offset, ids (k,)."""
         self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
-        columns = {
-            key: self._vector(key, value) for key, value in given.items() if value is not None or key == "y"
-        }
+        columns = {k: self._vector(k, v) for k, v in given.items() if v is not None or k == "y"}
         k = len(columns["y"])
         n_classes = None if self._classes is None else len(self._classes)
         for key, values in columns.items():
@@ -140,15 +126,13 @@ class LabelWriter(Writer):
                 raise self._bad(key, f"{len(values)} values for {k} labels")
             if fault := _fault(values, key, n_classes, self.n_samples):
                 raise self._bad(key, fault)
-        if self.n_samples and (other := sorted(set(columns) ^ set(self._columns))):
+        if self.n_samples and (other := sorted(columns.keys() ^ self._arrays.keys())):
             raise self._bad(other[0], f"row {self.n_samples + 1}: give it for all samples or none")
         prepared = self._ids.prepare(ids, k)
         if k == 0:
             return
         for key, values in columns.items():
-            if key not in self._columns:
-                self._columns[key] = GrowingArray(self._file, key, "<f8")
-            self._columns[key].append(values)
+            self._grow(key, values)
         self._ids.append(prepared)
         self.n_samples += k
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
@@ -163,30 +147,27 @@ class LabelWriter(Writer):
         return values.astype(np.float64)
 
     def _finish(self) -> None:
-        import h5py
-
         if self.n_samples == 0:
             raise self._bad("y", "no labels were written; the source is empty")
+        attributes = self._file.attrs
         if self._classes is not None:
             if len(self._classes) > 2:
-                self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
-            self._file.attrs.create(
-                "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
-            )
-        if "sample_weight" in self._columns:
+                attributes["encoding-version"] = LABELS_VERSIONS[1]
+            names = np.array(self._classes, dtype=object)
+            attributes.create("classes", names, dtype=h5py.string_dtype("utf-8"))
+        if "sample_weight" in self._arrays:
             check_weights(self._total_weight, self._shown)
-        for column in self._columns.values():
-            encode(column.close(), "array")
+        self._close_arrays()
         self.row_digest = self._ids.close()
-        self._file.attrs["task"] = self.task
+        attributes["task"] = self.task
         if self._reading:
-            self._file.attrs["reading"] = self._reading
+            attributes["reading"] = self._reading
         if self._epsilon is not None:
-            self._file.attrs["label-epsilon"] = float(self._epsilon)
+            attributes["label-epsilon"] = float(self._epsilon)
         if self._exposure:
-            self._file.attrs["exposure"] = np.int64(1)
-        self._file.attrs["n_samples"] = np.int64(self.n_samples)
-        self._file.attrs["row-digest"] = self.row_digest
+            attributes["exposure"] = np.int64(1)
+        attributes["n_samples"] = np.int64(self.n_samples)
+        attributes["row-digest"] = self.row_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +188,27 @@ class LabelData:
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
     exposure: bool = False  # whether offsets are logarithms of exposures
+    parts: tuple[LabelData, ...] = ()  # those of shards, of which these are all, one after another
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
+        if self.parts:
+            return np.concatenate([part.ids() for part in self.parts])
         with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
-            return read_ids(file, self.n_samples)
+            return h5.read_ids(file, self.n_samples)
+
+
+def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> LabelData:
+    """The labels of all shards, one after another."""
+    columns: dict[str, Any] = {
+        key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
+        for key in _COLUMNS
+    }
+    columns |= {"n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
+    labels = replace(parts[0], path=path, **columns)
+    if labels.sample_weight is not None:
+        check_weights(float(labels.sample_weight.sum()), shown(path))
+    return labels
 
 
 def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, ...]:
@@ -221,7 +218,7 @@ def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, .
     right = least <= len(found) <= most and len(set(found)) == len(found)
     if not right or not all(isinstance(c, str) for c in found):
         wanted = "three or more" if least > 2 else "two"
-        raise bad_attribute(file, "classes", f"is not {wanted} different strings")
+        raise h5.bad_attribute(file, "classes", f"is not {wanted} different strings")
     return tuple(found)
 
 
@@ -229,31 +226,23 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
     """Read and validate a label file."""
     with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
         refuse_unknown(file, _KEYS, shown(path))
-        task = read_attribute(file, "task", str)
+        task = h5.read_attribute(file, "task", str)
         if task not in TASKS:
-            raise bad_attribute(file, "task", f"is {task!r}, not one of {', '.join(TASKS)}")
-        n_samples = read_positive(file, "n_samples")
+            raise h5.bad_attribute(file, "task", f"is {task!r}, not one of {', '.join(TASKS)}")
+        n_samples = h5.read_positive(file, "n_samples")
         classes = None
         if task == "classification":
-            several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
+            several = h5.read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
             classes = read_classes(file, *((3, MAX_CLASSES) if several else ()))
         columns: dict[str, np.ndarray] = {}
-        for key in ("y", "sample_weight", "offset"):
+        for key in _COLUMNS:
             if key == "y" or key in file:
-                values = read_array(file, key, ndim=1, length=n_samples, kind="f")
+                values = h5.read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
                 if fault := _fault(columns[key], key, len(classes) if classes else None):
                     raise InputError(f"{shown(path)}: key {key!r}: {fault}")
         if "sample_weight" in columns and "shard" not in file.attrs:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
-        reading = read_optional(file, "reading", str) or ""
-        try:
-            CellReading.parse(reading)
-        except (TypeError, ValueError):
-            raise bad_attribute(file, "reading", f"is {reading!r}; damaged or edited") from None
-        epsilon = read_optional(file, "label-epsilon", float)
-        if epsilon is not None and not epsilon > 0.0:
-            raise bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
         return LabelData(
             path=Path(path),
             n_samples=n_samples,
@@ -262,8 +251,8 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             classes=classes,
             sample_weight=columns.get("sample_weight"),
             offset=columns.get("offset"),
-            row_digest=verified_digest(file, n_samples),
-            reading=reading,
-            label_epsilon=epsilon,
+            row_digest=h5.verified_digest(file, n_samples),
+            reading=h5.read_optional(file, "reading", str) or "",
+            label_epsilon=h5.read_optional(file, "label-epsilon", float),
             exposure="exposure" in file.attrs,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_toml
-from fastadmm.files.seal import check_seal, refuse_unknown, seal_of
+from fastadmm.files.seal import POSITIVE, check_seal, check_table, get_key, seal_of
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS
 from fastadmm.store.party_file import check_party_name
@@ -22,11 +22,11 @@ FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
 VERSIONS = ("1.0", "1.1")
 SHARDS_VERSIONS = ("1.0",)
 LABELS_FILE = "labels.h5"
-_HEAD = ("format", "version", "n_samples", "row_digest", "digest")
-_KEYS = (*_HEAD, "task", "party", "labels", "source", "shard")
-_PARTY_KEYS = ("name", "file", "n_features", "kind")
-_SHARD_KEYS = ("number", "of", "first_row", "all_rows", "row_digest", "content_digests")
-_SHARDS_KEYS = (*_HEAD, "shards")
+_HEAD = {"format": str, "version": str, "n_samples": POSITIVE, "row_digest": str, "digest?": str}
+_SHARD: dict[str, Any] = dict.fromkeys(("number", "of", "first_row", "all_rows"), int)
+_SHARD |= {"row_digest": str, "content_digests": list}
+_TABLES = {"party": list, "labels?": {"file": str}, "source?": {"name": str}, "shard?": _SHARD}
+_PARTY = {"name": str, "file": str, "n_features": POSITIVE, "kind": ("dense", "csr")}
 _MAKE = "make one with 'fastadmm convert'"
 _RESTORE = "restore it; after an edit of your own, take out the line 'digest'"
 
@@ -78,12 +78,16 @@ def write_manifest(
     n_samples: int,
     digest: str,
     task: str,
-    entries: list[dict[str, Any]],
+    parties: Iterable[Any],
     has_labels: bool,
     source: str | None,
 ) -> None:
-    """Write ``partition.toml``."""
+    """Write ``partition.toml``; parties have a name, a number of columns and a kind."""
     import tomli_w
+
+    entries = [
+        {"name": p.name, "file": f"{p.name}.h5", "n_features": p.n_features, "kind": p.kind} for p in parties
+    ]
 
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -104,38 +108,15 @@ def write_manifest(
     (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def get_key(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
-    """A value of a manifest, of the right type."""
-    value = table.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
-        raise FormatError(f"{place}: key {key!r}: {what}")
-    return value
-
-
-def _check_positive(table: dict[str, Any], key: str, place: str) -> None:
-    if get_key(table, key, int, place) < 1:
-        raise FormatError(f"{place}: key {key!r}: {table[key]} is not positive")
-
-
-def _check_choice(table: dict[str, Any], key: str, choices: tuple[str, ...], place: str) -> None:
-    if get_key(table, key, str, place) not in choices:
-        raise FormatError(f"{place}: key {key!r}: {table[key]!r} is not one of {', '.join(choices)}")
-
-
-def _open(
-    file: Path, format: str, versions: tuple[str, ...], keys: tuple[str, ...]
-) -> tuple[dict[str, Any], str]:
-    """Read a manifest of some format; what it says, and the file as messages name it."""
+def _open(file: Path, format: str, versions: tuple[str, ...], more: dict[str, Any]) -> dict[str, Any]:
+    """Read a manifest of some format."""
     document, place = read_toml(file), shown(file)
     found = get_key(document, "format", str, place)
     if found != format:
         raise FormatError(f"{place}: key 'format': {found!r} instead of {format!r}")
     check_version(place, get_key(document, "version", str, place), versions, "key 'version'")
-    refuse_unknown(document, keys, place)
-    _check_positive(document, "n_samples", place)
-    get_key(document, "row_digest", str, place)
-    return document, place
+    check_table(document, _HEAD | more, place)
+    return document
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -149,59 +130,36 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         if not directory.is_dir() or not (directory / MANIFEST).exists():
             what = f"no {MANIFEST} in it" if directory.is_dir() else "a file"
             raise FormatError(f"{shown(path)}: {what}, so not a partition, which is a directory; {_MAKE}")
-    manifest, place = _open(directory / MANIFEST, FORMAT, VERSIONS, _KEYS)
-    _check_choice(manifest, "task", TASKS, place)
-    parties = get_key(manifest, "party", list, place)
-    if not parties:
+    manifest = _open(directory / MANIFEST, FORMAT, VERSIONS, {"task": TASKS, **_TABLES})
+    place = shown(directory / MANIFEST)
+    if not manifest["party"]:
         raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
     names: set[str] = set()
     files: set[str] = set()
-    for i, party in enumerate(parties):
-        where = f"{place}: [[party]] number {i + 1}"
+    for i, party in enumerate(manifest["party"], start=1):
+        where = f"{place}: [[party]] number {i}"
         if not isinstance(party, dict):
             raise FormatError(f"{where}: key 'party': not a table")
-        refuse_unknown(party, _PARTY_KEYS, where)
-        name = check_party_name(party.get("name"), f"{where}: key 'name'", FormatError)
+        check_table(party, _PARTY, where)
+        name = check_party_name(party["name"], f"{where}: key 'name'", FormatError)
         if name.casefold() in names:
             raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
         names.add(name.casefold())
-        _file_name(party, where, files)
-        _check_positive(party, "n_features", where)
-        _check_choice(party, "kind", ("dense", "csr"), where)
-    for key, known in (("labels", ("file",)), ("source", ("name",)), ("shard", _SHARD_KEYS)):
-        if key in manifest:
-            refuse_unknown(get_key(manifest, key, dict, place), known, f"{place}: [{key}]")
+        _check_file_name(party["file"], where, files)
     if "labels" in manifest:
-        _file_name(manifest["labels"], f"{place}: [labels]", files)
-    if "shard" in manifest:
-        _check_shard(manifest["shard"], manifest, f"{place}: [shard]")
+        _check_file_name(manifest["labels"]["file"], f"{place}: [labels]", files)
     check_seal(manifest, manifest.pop("digest", None), place, _RESTORE)
     return manifest
 
 
-def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) -> None:
-    number, of, first, rows = (get_key(table, key, int, place) for key in _SHARD_KEYS[:4])
-    get_key(table, "row_digest", str, place)
-    digests = get_key(table, "content_digests", list, place)
-    own = manifest["n_samples"]
-    if not all(isinstance(d, str) for d in digests) or len(digests) != len(manifest["party"]):
-        raise FormatError(f"{place}: key 'content_digests': not one digest for each party")
-    if not 1 <= number <= of or not 0 <= first <= rows - own:
-        raise FormatError(
-            f"{place}: shard {number} of {of} with {own} rows after {first} of {rows}: impossible"
-        )
-
-
 def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check ``shards.toml``."""
-    document, place = _open(Path(path) / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, _SHARDS_KEYS)
-    _check_positive(document, "shards", place)
-    check_seal(document, document.pop("digest", None), place, _RESTORE)
+    document = _open(Path(path) / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, {"shards": POSITIVE})
+    check_seal(document, document.pop("digest", None), shown(Path(path) / SHARDS), _RESTORE)
     return document
 
 
-def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
-    name = get_key(table, "file", str, place)
+def _check_file_name(name: str, place: str, files: set[str]) -> None:
     # Only names inside the directory: a manifest from elsewhere must not reach other files.
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
         raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")

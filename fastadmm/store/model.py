@@ -17,28 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors, write_whole
 from fastadmm.files.digest import strings_digest
 from fastadmm.files.reading import read_toml
-from fastadmm.files.seal import seal_of
+from fastadmm.files.seal import get_key, seal_of
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.losses import parse_loss
 from fastadmm.settings.keys import PENALTY
-from fastadmm.store.elements import (
-    bad,
-    read_array,
-    read_attribute,
-    read_optional,
-    read_strings,
-    require_group,
-    write_array,
-    write_strings,
-)
+from fastadmm.store import elements as h5
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
-from fastadmm.store.manifest import get_key
 from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
@@ -54,6 +45,7 @@ _ABOUT = (*PENALTY, "offset")
 _OLD_VERSIONS = ("1.0", "1.1")
 VERSIONS = (*_OLD_VERSIONS, VERSION)
 PARTY_MODEL = "fastadmm-party-model"
+_REMEDY = "convert with --like the training partition"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
@@ -76,24 +68,11 @@ class PartyModel:
 
         Shapes: the result (N,) or (N, C).
         """
-        place, remedy = shown(party.path), "convert with --like the training partition"
-        names, known = list(party.feature_names), self.feature_names
-        if len(names) != len(known):
-            raise InputError(f"{place}: {len(names)} features, but {self.name} has {len(known)}; {remedy}")
-        if names != known:
-            k = next(i for i, (a, b) in enumerate(zip(names, known)) if a != b)
-            raise InputError(
-                f"{place}: feature {k + 1} is {names[k]!r}, but {self.name} was trained on {known[k]!r} "
-                f"there; {remedy}"
-            )
-        same = party.transform.digest() == self.transform.digest()
-        if not same and not party.transform.is_identity:
-            raise InputError(
-                f"{place}: features are scaled otherwise than {self.name}'s of training; {remedy}"
-            )
+        own = self.feature_names, self.transform, self.name
+        transform = self.transform if party.needs_transform(*own, _REMEDY) else None
         out = np.empty((party.n_samples, *self.weights.shape[1:]))
         for start, rows in party.iter_rows():
-            out[start : start + rows.shape[0]] = self._summand(rows, None if same else self.transform)
+            out[start : start + rows.shape[0]] = self._summand(rows, transform)
         return out
 
     def contribution_of(self, X: np.ndarray) -> np.ndarray:
@@ -112,8 +91,6 @@ class PartyModel:
 
         Shapes: rows (k, d_m); the result (k,) or (k, C).
         """
-        from scipy.sparse import issparse
-
         from fastadmm.privacy.sensitivity import clip_rows
 
         with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
@@ -172,7 +149,7 @@ class Model(_Common):
         if have != want:
             raise InputError(
                 f"{shown(partition.path)}: parties {', '.join(have)}, but the model has {', '.join(want)}; "
-                "convert with --like the training partition"
+                f"{_REMEDY}"
             )
         offset = partition.labels.offset if partition.labels is not None else None
         contributions = [model.contribution(party) for model, party in zip(self.parties, partition.parties)]
@@ -245,8 +222,8 @@ def write_party_model(path: str | os.PathLike[str], party: PartyModel, *, model_
         file.attrs["rows"] = "clipped" if party.clipped else "as they are"
         if party.privacy is not None:
             file.attrs["privacy"] = party.privacy
-        write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
-        write_strings(file.require_group("var"), "names", party.feature_names)
+        h5.write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
+        h5.write_strings(file.require_group("var"), "names", party.feature_names)
         party.transform.to_group(file.create_group("transform"))
         if party.encoder is not None:
             party.encoder.to_group(file.create_group("encoder"))
@@ -285,16 +262,16 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
         file.attrs["model-id"] = shared.model_id
         file.attrs["digest"] = shared_digest(manifest, shared.intercept, shared.classes, shared.scales, None)
         if np.ndim(shared.intercept):
-            write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
+            h5.write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
         else:
             file.attrs["intercept"] = float(shared.intercept)
         file.attrs["loss"] = shared.loss
         if shared.privacy is not None:
             file.attrs["privacy"] = shared.privacy.one_line()
         if shared.classes is not None:
-            write_strings(file, "classes", list(shared.classes))
+            h5.write_strings(file, "classes", list(shared.classes))
         if any(scale != 1.0 for scale in shared.scales):
-            write_array(file, "scales", np.array(shared.scales))
+            h5.write_array(file, "scales", np.array(shared.scales))
     write_whole(directory / MANIFEST, tomli_w.dumps(manifest))
 
 
@@ -331,16 +308,16 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{place}: key 'loss': unknown loss {loss!r}; upgrade fastadmm") from None
     if task != known.task:
         raise FormatError(f"{place}: key 'task': {task!r} does not go with loss {loss!r}")
+    held = _read_coordinator(directory, values, len(names))
     certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
-    intercept, classes, scales, means, digest = _read_coordinator(directory, values, len(names))
-    penalty = _penalty(place, values, names)
-    if digest is None:
+    penalty, privacy = _penalty(place, values, names), None
+    intercept, classes, scales = (held[key] for key in ("intercept", "classes", "scales"))
+    if values["version"] in _OLD_VERSIONS:
         model_id = content_id(values, intercept, classes, scales, certificate)
     else:
         model_id = get_key(values, "id", str, place)
-        if digest != shared_digest(values, intercept, classes, scales, means):
+        if held["digest"] != shared_digest(values, intercept, classes, scales, held["means"]):
             raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
-    privacy = None
     if "privacy" in values:
         privacy = PrivacyStatement.from_json(values["privacy"], f"{place}: key 'privacy'")
     return SharedPart(
@@ -359,31 +336,26 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     ), directory
 
 
-def _read_coordinator(
-    directory: Path, values: dict[str, Any], n_parties: int
-) -> tuple[Any, list[str] | None, list[float], np.ndarray | None, str | None]:
-    """Intercept, classes, scales, means and digest of ``coordinator.h5``, checked against the manifest."""
+def _read_coordinator(directory: Path, values: dict[str, Any], n_parties: int) -> dict[str, Any]:
+    """What ``coordinator.h5`` holds, checked against the manifest."""
     vector, task = parse_loss(values["loss"]).vector, values["task"]
     intercept: Any
     with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:
         if vector:
-            intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
+            intercept = np.asarray(h5.read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
         else:
-            intercept = float(read_attribute(file, "intercept", float))
-        classes = read_strings(file, "classes") if "classes" in file else None
-        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
-        means = read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
-        digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
-        if len(scales) != n_parties or not np.isfinite(scales).all():
-            raise bad(file, "scales", f"must hold {n_parties} finite numbers")
+            intercept = float(h5.read_attribute(file, "intercept", float))
+        classes = h5.read_strings(file, "classes") if "classes" in file else None
+        scales = h5.read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
+        means = h5.read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
+        digest = "" if values["version"] in _OLD_VERSIONS else h5.read_attribute(file, "digest", str)
         if not np.isfinite(intercept).all():
-            raise bad(file, "intercept", f"is {intercept}, not finite")
+            raise h5.bad(file, "intercept", f"is {intercept}, not finite")
         wanted = len(intercept) if vector else 2
         if wanted < 2 or (classes is None and task == "classification"):
-            raise bad(file, "classes", "is missing, or there is only one class")
-        if classes is not None and len(classes) != wanted:
-            raise bad(file, "classes", f"holds {len(classes)} names, expected {wanted}")
-    return intercept, classes, [float(scale) for scale in scales], means, digest
+            raise h5.bad(file, "classes", "is missing, or there is only one class")
+    found = {"intercept": intercept, "classes": classes, "means": means, "digest": digest}
+    return found | {"scales": scales.tolist()}
 
 
 def _penalty(place: str, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
@@ -406,8 +378,6 @@ def _party_entries(place: str, values: dict[str, Any]) -> tuple[list[str], list[
         if not isinstance(entry, dict):
             raise FormatError(f"{place}: key 'party' must hold tables")
         name = check_party_name(get_key(entry, "name", str, place), place, FormatError)
-        if name in names:
-            raise FormatError(f"{place}: key 'party': {name!r} occurs twice")
         names.append(name)
         widths.append(get_key(entry, "n_features", int, place))
     return names, widths
@@ -445,24 +415,20 @@ def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int)
 def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | None]:
     """Open one party's file of a model."""
     with read_h5(path, PARTY_MODEL, VERSIONS) as file:
-        name = read_attribute(file, "name", str)
+        name = h5.read_attribute(file, "name", str)
         name = check_party_name(name, f"{shown(path)}: attribute 'name'", FormatError)
-        weights = np.asarray(read_array(file, "weights", kind="f"), dtype=np.float64)
-        names = read_strings(require_group(file, "var"), "names")
-        transform = Transform.from_group(require_group(file, "transform"))
+        weights = np.asarray(h5.read_array(file, "weights", kind="f"), dtype=np.float64)
+        names = h5.read_strings(h5.require_group(file, "var"), "names")
+        transform = Transform.from_group(h5.require_group(file, "transform"))
         clipped = str(file.attrs.get("rows", "")) == "clipped"
-        model_id = read_optional(file, "model-id", str)
-        encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
-        privacy = read_optional(file, "privacy", str)
-        digest = read_optional(file, "digest", str)
-        if weights.ndim not in (1, 2):
-            raise bad(file, "weights", f"has {weights.ndim} dimensions instead of 1 or 2")
+        model_id = h5.read_optional(file, "model-id", str)
+        encoder = Encoder.of_file(file)
+        privacy = h5.read_optional(file, "privacy", str)
+        digest = h5.read_optional(file, "digest", str)
         if not np.isfinite(weights).all():
-            raise bad(file, "weights", "holds NaN or infinity")
+            raise h5.bad(file, "weights", "holds NaN or infinity")
         if len(names) != len(weights):
-            raise bad(file, "var/names", f"{len(names)} names for {len(weights)} weights; they must agree")
-        if encoder is not None and encoder.feature_names != names:
-            raise bad(file, "encoder", "does not agree with 'var/names'; damaged or edited")
+            raise h5.bad(file, "var/names", f"{len(names)} names for {len(weights)} weights; they must agree")
     party = PartyModel(name, weights, names, transform, clipped, encoder=encoder, privacy=privacy)
     check_party_digest(party, str(model_id), digest, shown(path))
     return party, model_id
@@ -470,11 +436,11 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:
     """Refuse a test partition whose parties, columns or transforms differ from training."""
-    remedy = "convert with --like the training partition"
     if [p.name for p in parties] != [p.name for p in reference]:
-        raise InputError(f"{place}: parties differ from training; {remedy}")
-    for a, b in zip(parties, reference):
-        if list(a.feature_names) != list(b.feature_names):
-            raise InputError(f"{shown(a.path)}: columns differ from {b.name} of training; {remedy}")
-        if a.transform.digest() != b.transform.digest():
-            raise InputError(f"{shown(a.path)}: features are scaled otherwise than {b.name}; {remedy}")
+        raise InputError(f"{place}: parties differ from training; {_REMEDY}")
+    for own, known in zip(parties, reference):
+        if own.needs_transform(known.feature_names, known.transform, known.name, _REMEDY):
+            place = shown(own.path)
+            raise InputError(
+                f"{place}: features are scaled otherwise than {known.name}'s of training; {_REMEDY}"
+            )

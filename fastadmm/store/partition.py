@@ -6,14 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.store.joined import JoinedLabels, JoinedParty
-from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
+from fastadmm.store.label_file import LabelData, LabelWriter, joined_labels, open_labels
 from fastadmm.store.manifest import (
     LABELS_FILE,
     MANIFEST,
@@ -25,7 +24,7 @@ from fastadmm.store.manifest import (
     shard_name,
     write_manifest,
 )
-from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.party_file import JoinedParty, PartyData, PartyWriter, check_party_name, open_party
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +45,16 @@ class Partition:
 # --- writing ---------------------------------------------------------------------------------------------
 
 
+@dataclass
 class PartitionWriter:
     """Fills a new partition directory. Made by :func:`create_partition`."""
 
-    def __init__(
-        self,
-        directory: Path,
-        public_path: str | os.PathLike[str],
-        task: str,
-        source: str | None,
-    ) -> None:
-        self._directory = directory
-        self._public = Path(public_path)
-        self._task = task
-        self._source = source
-        self._parties: list[PartyWriter] = []
-        self._labels: LabelWriter | None = None
+    _directory: Path
+    _public: Path
+    _task: str
+    _source: str | None
+    _parties: list[PartyWriter] = field(default_factory=list)
+    _labels: LabelWriter | None = None
 
     def party(self, name: str | None = None, **described: Any) -> PartyWriter:
         """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters."""
@@ -108,11 +101,8 @@ class PartitionWriter:
             own = writer.n_samples, writer.row_digest
             _same_rows(self._public / writer.path.name, own, rows, first.path.name)
         _refuse_copies([(self._public / p.path.name, p.content_digest) for p in self._parties])
-        entries = [
-            {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
-            for p in self._parties
-        ]
-        write_manifest(self._directory, *rows, self._task, entries, self._labels is not None, self._source)
+        labelled = self._labels is not None
+        write_manifest(self._directory, *rows, self._task, self._parties, labelled, self._source)
 
     def abort(self) -> None:
         """Discard all files."""
@@ -129,11 +119,9 @@ def create_partition(
     force: bool = False,
 ) -> Iterator[PartitionWriter]:
     """Build a partition directory; it appears under its name only when the block succeeds."""
-    if task not in TASKS:
-        raise InputError(f"{shown(path)}: task {task!r} is not one of {', '.join(TASKS)}")
     name = None if source is None else Path(source).name
     with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
-        writer = PartitionWriter(directory, path, task, name)
+        writer = PartitionWriter(directory, Path(path), task, name)
         try:
             yield writer
             writer.finish()
@@ -142,18 +130,14 @@ def create_partition(
             raise
 
 
-def merge_partitions(
-    sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *, force: bool = False
-) -> Partition:
+def merge_partitions(sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str]) -> Partition:
     """Put the parties of several partitions of the same rows into one."""
     parts = [open_partition(source, require_labels=False) for source in sources]
-    if not parts:
-        raise InputError(f"{shown(path)}: no partition to merge")
-    first, entries, files = parts[0], [], []
+    first = parts[0]
+    rows = first.n_samples, first.row_digest
     names: dict[str, Path] = {}
     labels: LabelData | None = None
     for part in parts:
-        rows = first.n_samples, first.row_digest
         _same_rows(part.path / MANIFEST, (part.n_samples, part.row_digest), rows, shown(first.path))
         if part.task != first.task:
             raise InputError(f"{shown(part.path)}: is a {part.task}, but {shown(first.path)} a {first.task}")
@@ -168,17 +152,14 @@ def merge_partitions(
                     "with --names"
                 )
             names[party.name.casefold()] = part.path
-            entry = {"name": party.name, "file": f"{party.name}.h5", "n_features": party.n_features}
-            entries.append(entry | {"kind": party.kind})
-            files.append((party.path, f"{party.name}.h5"))
-    _refuse_copies([(party.path, party.content_digest) for part in parts for party in part.parties])
-    if labels is not None:
-        files.append((labels.path, LABELS_FILE))
-    with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
-        for file, name in files:
-            shutil.copyfile(file, directory / name)
-        rows = first.n_samples, first.row_digest
-        write_manifest(directory, *rows, first.task, entries, labels is not None, first.source)
+    parties = [party for part in parts for party in part.parties]
+    _refuse_copies([(party.path, party.content_digest) for party in parties])
+    with atomic_directory(path) as directory:
+        for party in parties:
+            shutil.copyfile(party.path, directory / f"{party.name}.h5")
+        if labels is not None:
+            shutil.copyfile(labels.path, directory / LABELS_FILE)
+        write_manifest(directory, *rows, first.task, parties, labels is not None, first.source)
     return open_partition(path, require_labels=False)
 
 
@@ -280,7 +261,6 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
             "they are needed here; convert with --label"
         )
     source = manifest.get("source", {}).get("name")
-    source = source if isinstance(source, str) else None
     shard = Shard(**manifest["shard"]) if "shard" in manifest else None
     return Partition(directory, n_samples, parties, labels, digest, manifest["task"], source, shard)
 
@@ -305,7 +285,6 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
         parts.append(part)
     check_shards(places)
     first = places[0][1]
-    _same_parties(parts)
     parties: list[PartyData] = [
         JoinedParty(path, own, digest)
         for digest, *own in zip(first.content_digests, *(part.parties for part in parts))
@@ -315,26 +294,7 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
             f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
         )
     labels = [part.labels for part in parts if part.labels is not None]
-    joined = JoinedLabels.of(path, labels, first.row_digest) if labels else None
+    joined = joined_labels(path, labels, first.row_digest) if labels else None
     n_samples, task, source = whole["n_samples"], parts[0].task, parts[0].source
     rows = first.row_digest
     return Partition(path, n_samples, parties, joined, rows, task, source, shards=tuple(parts))
-
-
-def _same_parties(parts: Sequence[Partition]) -> None:
-    """Refuse shards that differ in more than rows."""
-    for part in parts[1:]:
-        if _face(part) != _face(parts[0]):
-            raise InputError(
-                f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
-                "them"
-            )
-
-
-def _face(part: Partition) -> Any:
-    labels = part.labels
-    return (
-        part.task,
-        [(p.name, p.n_features, p.kind, p.dtype, p.transform.digest()) for p in part.parties],
-        labels and (labels.classes, labels.sample_weight is None, labels.offset is None, labels.reading),
-    )

@@ -13,22 +13,16 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import h5py
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.store.h5file import h5_errors, read_h5
-
-if TYPE_CHECKING:
-    import h5py
+from fastadmm.store.h5file import filters_of, h5_errors, read_h5
 
 #: Chunk cache of the slow way: a tile rarely ends where a chunk does.
 _CACHE_BYTES = 16 * 2**20
-
-#: Filters that leave the values as they are in front of what they add.
-_HARMLESS_FILTERS = frozenset({3})  # fletcher32
 
 
 class RowReader:
@@ -42,24 +36,20 @@ class RowReader:
         versions: tuple[str, ...],
     ) -> None:
         self.path = Path(path)
-        self._stack = ExitStack()
-        try:
-            with read_h5(path, encoding_type, versions) as file:
-                self._places = {key: _places(file[key]) for key in keys}
-                self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
-                self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
-            self.direct = hasattr(os, "preadv") and all(place is not None for place in self._places.values())
+        with read_h5(path, encoding_type, versions) as file:
+            self._places = {key: _places(file[key]) for key in keys}
+            self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
+            self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
+        self.direct = hasattr(os, "preadv") and all(place is not None for place in self._places.values())
+        with ExitStack() as stack:
             with storage_errors(path, "read"):
                 self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            self._stack.callback(os.close, self.descriptor)
+            stack.callback(os.close, self.descriptor)
             self._identity = self._state()
             if not self.direct:
-                self._file = self._stack.enter_context(
-                    read_h5(path, encoding_type, versions, cache_bytes=_CACHE_BYTES)
-                )
-        except BaseException:
-            self._stack.close()
-            raise
+                cached = read_h5(path, encoding_type, versions, cache_bytes=_CACHE_BYTES)
+                self._file = stack.enter_context(cached)
+            self._stack = stack.pop_all()
 
     def _state(self) -> tuple[int, int]:
         status = os.fstat(self.descriptor)
@@ -129,9 +119,8 @@ def _places(dataset: h5py.Dataset) -> tuple[np.ndarray, int] | None:
     if dataset.chunks is None:
         offset = dataset.id.get_offset()
         return None if offset is None else (np.array([offset], dtype=np.int64), max(1, dataset.shape[0]))
-    properties = dataset.id.get_create_plist()
-    filters = {properties.get_filter(k)[0] for k in range(properties.get_nfilters())}
-    if not filters <= _HARMLESS_FILTERS or dataset.chunks[1:] != dataset.shape[1:]:
+    filters = set(filters_of(dataset))  # a checksum leaves the values as they are in front of it
+    if filters - {h5py.h5z.FILTER_FLETCHER32} or dataset.chunks[1:] != dataset.shape[1:]:
         return None
     rows = int(dataset.chunks[0])
     offsets = np.full(-(-dataset.shape[0] // rows), -1, dtype=np.int64)

@@ -8,9 +8,9 @@ the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, ti
 from fastadmm.engine.engine import Engine
 from fastadmm.store.party_file import PartyData
 
-_Tile = TypeVar("_Tile")
-
 #: Row pointers, indices and values of some rows.
 _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -36,54 +34,62 @@ _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 _AHEAD = 16
 
 
-class Stream:
-    """An open file, read tile by tile."""
+class _Streamed:
+    """A block that stays in its party's file."""
 
-    def __init__(self, party: PartyData, keys: tuple[str, ...]) -> None:
-        self.reader = party.reader(keys)
+    in_memory = False
+    factor = 1.0
 
-    def tiles(
-        self,
-        ranges: Iterable[Rows],
-        size: int,
-        read: Callable[[Rows, np.ndarray], _Tile],
-        advise: Callable[[Rows], None],
-    ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Read ranges in turn into one buffer of so many bytes; the system is told of them some time before.
+    def __init__(self, party: PartyData, *keys: str) -> None:
+        self.shape = (party.n_samples, party.n_features)
+        self.keys, self.reader = keys, party.reader(keys)
+        self.digest: str | None = party.content_digest
+
+    def tiles(self, rows: Rows) -> Generator[tuple[Rows, Any], None, None]:
+        """Read ranges of rows in turn into one buffer; the system is told of them some time before.
 
         A thread that reads ahead would leave a tile in the cache of another
         core, and take longer to wake than a tile takes to copy.
         """
         self.reader.check_unchanged()
-        wanted, told = list(ranges), 1
-        buffer = np.empty(-(-size // 8), dtype=np.float64).view(np.uint8)  # aligned for any number
-        for k, rows in enumerate(wanted):
+        wanted, told = list(self._ranges(rows)), 1
+        # aligned for any number
+        buffer = np.empty(-(-self._buffer_size() // 8), dtype=np.float64).view(np.uint8)
+        for k, part in enumerate(wanted):
             if told < len(wanted) and told - k <= _AHEAD // 2:
                 until = min(k + 1 + _AHEAD, len(wanted))
-                advise((wanted[told][0], wanted[until - 1][1]))
+                for key in self.keys:
+                    self.reader.advise(key, *self._span((wanted[told][0], wanted[until - 1][1])))
                 told = until
-            yield rows, read(rows, buffer)
+            yield part, self._tile(part, buffer)
 
-    def close(self) -> None:
-        """Close the file."""
-        self.reader.close()
+    def _ranges(self, rows: Rows) -> Iterator[Rows]:
+        """Tiles of a range of rows."""
+        raise NotImplementedError
+
+    def _span(self, rows: Rows) -> Rows:
+        """Where rows are in the file's datasets."""
+        raise NotImplementedError
+
+    def _buffer_size(self) -> int:
+        """Bytes that any tile needs."""
+        raise NotImplementedError
+
+    def _tile(self, rows: Rows, buffer: np.ndarray) -> Any:
+        raise NotImplementedError
 
 
-class StreamedDense(DenseBlock):
+class StreamedDense(_Streamed, DenseBlock):
     """A dense block that is read from its party's file in every pass. Shapes: entries (N + 1,)."""
 
-    in_memory = False
+    nbytes = 0
+    density = 1.0
     entries: np.ndarray | None = None  # of shape (N + 1,)
     #: Subtracted from the columns as they are read.
     centre: np.ndarray | None = None
 
     def __init__(self, party: PartyData) -> None:
-        self.shape = (party.n_samples, party.n_features)
-        self.nbytes = 0
-        self.density = 1.0
-        self.stream = Stream(party, ("X",))
-        self.factor = 1.0
-        self.digest = party.content_digest
+        super().__init__(party, "X")
         self._dtype, self._first = party.dtype, party.first_row
 
     def of_rows(self, start: int, stop: int) -> StreamedDense:
@@ -96,70 +102,64 @@ class StreamedDense(DenseBlock):
         made.centre, made.largest = centre, math.inf
         return made
 
-    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
-        d, first, reader = self.shape[1], self._first, self.stream.reader
+    def _ranges(self, rows: Rows) -> Iterator[Rows]:
+        return dense_tiles(rows, self.shape[1])
 
-        def read(part: Rows, buffer: np.ndarray) -> np.ndarray:
-            stored = _view(buffer, 0, (part[1] - part[0]) * d, self._dtype)
-            reader.read_into("X", first + part[0], first + part[1], stored)
-            found = _widened(stored, buffer, self.factor).reshape(-1, d)
-            if self.centre is not None:
-                found -= self.centre
-            return found
+    def _span(self, rows: Rows) -> Rows:
+        return self._first + rows[0], self._first + rows[1]
 
-        def advise(part: Rows) -> None:
-            reader.advise("X", first + part[0], first + part[1])
+    def _buffer_size(self) -> int:
+        return _size_of(tile_rows(self.shape[1]) * self.shape[1], self._dtype.itemsize)
 
-        size = _buffer_size(tile_rows(d) * d, self._dtype.itemsize)
-        return self.stream.tiles(dense_tiles(rows, d), size, read, advise)
+    def _tile(self, rows: Rows, buffer: np.ndarray) -> np.ndarray:
+        stored = _view(buffer, 0, (rows[1] - rows[0]) * self.shape[1], self._dtype)
+        self.reader.read_into("X", *self._span(rows), stored)
+        found = _widened(stored, buffer, self.factor).reshape(-1, self.shape[1])
+        if self.centre is not None:
+            found -= self.centre
+        return found
 
 
-class StreamedCSR(CSRBlock):
+class StreamedCSR(_Streamed, CSRBlock):
     """A sparse block whose entries are read from its party's file in every pass; row pointers stay in memory.
 
     Shapes: indptr (N + 1,).
     """
 
-    in_memory = False
-
     def __init__(self, party: PartyData, indptr: np.ndarray) -> None:
-        self.shape = (party.n_samples, party.n_features)
-        self.indptr = indptr
-        self.nbytes = indptr.nbytes
-        self.n_entries = int(indptr[-1] - indptr[0])
+        super().__init__(party, "X/indices", "X/data")
+        self._point_at(indptr)
         self.density = self.n_entries / (self.shape[0] * self.shape[1])
-        self.stream = Stream(party, ("X/data", "X/indices"))
-        self.factor = 1.0
-        self.digest = party.content_digest
         # A tile holds as many entries as are meant, or one long row.
         self._longest = min(max(TILE_ENTRIES, int(np.diff(indptr).max())), self.n_entries)
 
+    def _point_at(self, indptr: np.ndarray) -> None:
+        self.indptr, self.nbytes, self.n_entries = indptr, indptr.nbytes, int(indptr[-1] - indptr[0])
+
     def of_rows(self, start: int, stop: int) -> StreamedCSR:
         own = copy(self)
-        own.shape, own.indptr = (stop - start, self.shape[1]), self.indptr[start : stop + 1]
-        own.nbytes, own.n_entries = own.indptr.nbytes, int(own.indptr[-1] - own.indptr[0])
+        own.shape = (stop - start, self.shape[1])
+        own._point_at(self.indptr[start : stop + 1])
         return own
 
-    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
-        indptr, reader = self.indptr, self.stream.reader
-        of_values, of_indices = reader.dtypes["X/data"], reader.dtypes["X/indices"]
+    def _ranges(self, rows: Rows) -> Iterator[Rows]:
+        return csr_tiles(rows, self.indptr)
 
-        def read(part: Rows, buffer: np.ndarray) -> _SparseTile:
-            own = indptr[part[0] : part[1] + 1]
-            first, last = int(own[0]), int(own[-1])
-            indices = _view(buffer, 0, last - first, of_indices)
-            stored = _view(buffer, _aligned(indices.nbytes), last - first, of_values)
-            reader.read_into("X/indices", first, last, indices)
-            reader.read_into("X/data", first, last, stored)
-            values = _widened(stored, buffer, self.factor)
-            return own - first, unsigned_indices(indices, self.shape[1]), values
+    def _span(self, rows: Rows) -> Rows:
+        return int(self.indptr[rows[0]]), int(self.indptr[rows[1]])
 
-        def advise(part: Rows) -> None:
-            for key in ("X/indices", "X/data"):
-                reader.advise(key, int(indptr[part[0]]), int(indptr[part[1]]))
+    def _buffer_size(self) -> int:
+        return _size_of(self._longest, *(self.reader.dtypes[key].itemsize for key in reversed(self.keys)))
 
-        size = _buffer_size(self._longest, of_values.itemsize, of_indices.itemsize)
-        return self.stream.tiles(csr_tiles(rows, indptr), size, read, advise)
+    def _tile(self, rows: Rows, buffer: np.ndarray) -> _SparseTile:
+        first, last = self._span(rows)
+        indices = _view(buffer, 0, last - first, self.reader.dtypes["X/indices"])
+        stored = _view(buffer, _aligned(indices.nbytes), last - first, self.reader.dtypes["X/data"])
+        self.reader.read_into("X/indices", first, last, indices)
+        self.reader.read_into("X/data", first, last, stored)
+        values = _widened(stored, buffer, self.factor)
+        pointers = self.indptr[rows[0] : rows[1] + 1] - first
+        return pointers, unsigned_indices(indices, self.shape[1]), values
 
 
 class CompressedRows(CSRBlock):
@@ -193,9 +193,7 @@ class CompressedRows(CSRBlock):
                 indices, data = np.empty(own[-1], dtype=np.uint16), np.empty(own[-1])
             for (first, last), part in self.dense.tiles((start, stop)):
                 dense_compress(part, own[first - start : last - start + 1], indices, data, 0, last - first)
-            if self.factor != 1.0:
-                with np.errstate(over="ignore"):  # squares that overflow are refused with their column
-                    data[: own[-1]] *= self.factor
+            _multiply(data[: own[-1]], self.factor)
             yield (start, stop), (own, indices, data)
 
 
@@ -211,9 +209,7 @@ def _widened(stored: np.ndarray, buffer: np.ndarray, factor: float) -> np.ndarra
 def _multiply(values: np.ndarray, factor: float) -> np.ndarray:
     """Multiply values in place: in memory and streamed the same arithmetic, and no copy."""
     if factor != 1.0:
-        with np.errstate(
-            over="ignore", under="ignore"
-        ):  # squares that overflow are refused with their column
+        with np.errstate(over="ignore", under="ignore"):  # what overflows is refused with its column
             np.multiply(values, factor, out=values)
     return values
 
@@ -226,7 +222,7 @@ def _aligned(size: int) -> int:
     return -(-size // 64) * 64
 
 
-def _buffer_size(count: int, value_bytes: int, index_bytes: int = 0) -> int:
+def _size_of(count: int, value_bytes: int, index_bytes: int = 0) -> int:
     """Bytes of a buffer for ``count`` values and indices as stored, and for the values as float64."""
     widened = 8 if value_bytes != 8 else 0
     return sum(_aligned(count * size) for size in (value_bytes, index_bytes, widened))
@@ -235,11 +231,11 @@ def _buffer_size(count: int, value_bytes: int, index_bytes: int = 0) -> int:
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
     """Memory that streaming a party takes beside its row pointers: two buffers a thread, for tile pairs."""
     if party.nnz is None:
-        size = _buffer_size(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
+        size = _size_of(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
     else:
         # A row is never divided; how long the longest is, only its row pointers tell.
         longest = min(max(TILE_ENTRIES, party.n_features), party.nnz)
-        size = _buffer_size(longest, party.dtype.itemsize, 8)
+        size = _size_of(longest, party.dtype.itemsize, 8)
     return 2 * n_threads * size
 
 

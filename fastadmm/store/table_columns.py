@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.bins import Bins
+from fastadmm.store.encoder import Bins
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.transform import Transform
 
@@ -49,16 +50,12 @@ def table_columns(party: PartyData) -> list[TableColumn]:
 
 def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
     """What brings a party's rows to the scale of a reference; None where they have it."""
-    place = shown(party.path)
     if party.name != reference.name:
+        place = shown(party.path)
         raise InputError(f"{place}: the party is {party.name}, but the reference is {reference.name}")
-    if list(party.feature_names) != list(reference.feature_names):
-        raise InputError(f"{place}: columns differ from the reference; convert with --like it")
-    if party.transform.digest() == reference.transform.digest():
-        return None
-    if not party.transform.is_identity:
-        raise InputError(f"{place}: scaled with other parameters than the reference; convert with --like it")
-    return reference.transform
+    names, transform = reference.feature_names, reference.transform
+    needed = party.needs_transform(names, transform, reference.name, "convert with --like the reference")
+    return transform if needed else None
 
 
 def column_values(
@@ -67,14 +64,10 @@ def column_values(
     """Read columns, as many at a time as memory allows. Shapes: values (N,)."""
     transform = party.transform if like is None else like
     room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
-    at = 0
-    while at < len(columns):
-        some, width = [columns[at]], len(columns[at].features)
-        while at + len(some) < len(columns) and width + len(columns[at + len(some)].features) <= room:
-            some.append(columns[at + len(some)])
-            width += len(some[-1].features)
-        at += len(some)
-        low = some[0].features.start
+    while columns:
+        low = columns[0].features.start
+        fitting = [column for column in columns if column.features.stop - low <= room]
+        some, columns = fitting or columns[:1], columns[max(1, len(fitting)) :]
         held = _read(party, low, some[-1].features.stop, like)
         for column in some:
             own = held[:, column.features.start - low : column.features.stop - low]
@@ -82,8 +75,6 @@ def column_values(
 
 
 def _read(party: PartyData, low: int, high: int, like: Transform | None) -> Array:
-    from scipy.sparse import issparse
-
     out = np.empty((party.n_samples, high - low))
     for start, rows in party.iter_rows(max(1, _BYTES // (32 * party.n_features))):
         block: Any = rows

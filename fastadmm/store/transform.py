@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.elements import check_encoding, encode, read_array, read_attribute, write_array
-
-if TYPE_CHECKING:
-    import h5py
+from fastadmm.store import elements as h5
 
 _TYPE, _VERSION = "fastadmm-transform", "1.0"
 _NORMALIZE = ("none", "l2")
@@ -70,12 +69,8 @@ class Transform:
 
     def apply(self, X: Any) -> Any:
         """Return a transformed copy of a block. Shapes: X, the result (n, d)."""
-        from scipy.sparse import csr_array, issparse
-
         sparse = issparse(X)
         X = csr_array(X) if sparse else np.asarray(X)
-        if X.ndim != 2:
-            raise InputError(f"transform: the block has {X.ndim} dimensions instead of 2")
         if self.n_features is not None and X.shape[1] != self.n_features:
             raise InputError(
                 f"transform: the block has {X.shape[1]} columns, but the transform was fitted on "
@@ -84,25 +79,16 @@ class Transform:
         if sparse and self.center is not None:
             raise InputError("transform: a sparse block cannot be centred; store it dense or only scale it")
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        if sparse:
-            if not X.has_canonical_format:
-                X = X.copy()
-                X.sum_duplicates()
-            data = X.data.astype(dtype)
-            if self.scale is not None:
-                data /= self.scale[X.indices]
-            if self.normalize == "l2":
-                rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-                data /= _sparse_norms(data, rows, X.shape[0])[rows]
-            return csr_array((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
-        out: np.ndarray = np.array(X, dtype=dtype, order="C")
+        out: np.ndarray = X.data.astype(dtype) if sparse else np.array(X, dtype=dtype, order="C")
         if self.center is not None:
-            np.subtract(out, self.center, out=out)
+            out -= self.center
         if self.scale is not None:
-            np.divide(out, self.scale, out=out)
+            out /= self.scale[X.indices] if sparse else self.scale
         if self.normalize == "l2":
-            np.divide(out, _dense_norms(out)[:, None], out=out)
-        return out
+            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)) if sparse else None
+            norms = _norms(out, rows, X.shape[0])
+            out /= norms[:, np.newaxis] if rows is None else norms[rows]
+        return csr_array((out, X.indices.copy(), X.indptr.copy()), shape=X.shape) if sparse else out
 
     def digest(self) -> str:
         """Return ``sha256:<hex>`` of the transform; equal exactly if the transforms are equal."""
@@ -121,45 +107,48 @@ class Transform:
 
     def to_group(self, h5group: h5py.Group) -> None:
         """Write the transform into an empty HDF5 group."""
-        encode(h5group, _TYPE, _VERSION)
+        h5.encode(h5group, _TYPE, _VERSION)
         h5group.attrs["normalize"] = self.normalize
         h5group.attrs["digest"] = self.digest()
         for key in ("center", "scale"):
             value = getattr(self, key)
             if value is not None:
-                write_array(h5group, key, value)
+                h5.write_array(h5group, key, value)
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Transform:
         """Read a transform that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
-        check_encoding(h5group, _TYPE, (_VERSION,))
+        h5.check_encoding(h5group, _TYPE, (_VERSION,))
         arrays = {
-            key: read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
+            key: h5.read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
             for key in ("center", "scale")
         }
         try:
-            transform = cls(normalize=read_attribute(h5group, "normalize", str), **arrays)
+            transform = cls(normalize=h5.read_attribute(h5group, "normalize", str), **arrays)
         except InputError as error:
             raise FormatError(f"{place}: {error}") from error
-        if transform.digest() != read_attribute(h5group, "digest", str):
+        if transform.digest() != h5.read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return transform
 
 
-def _dense_norms(X: np.ndarray) -> np.ndarray:
+def _norms(values: np.ndarray, rows: np.ndarray | None, n_rows: int) -> np.ndarray:
+    """Norms of a block's rows, 1 for those of zeros; of a sparse one `rows` has the row of each value.
+
+    Shapes: rows (nnz,); the result (n,).
+    """
     # Dividing by the largest entry first, so that squares neither overflow nor vanish.
-    largest = np.max(np.abs(X), axis=1, initial=0.0).astype(np.float64)
+    if rows is None:
+        largest = np.max(np.abs(values), axis=1, initial=0.0).astype(np.float64)
+    else:
+        largest = np.zeros(n_rows)
+        np.maximum.at(largest, rows, np.abs(values))
     safe = np.where(largest > 0, largest, 1.0)
-    scaled = X / safe[:, None]
-    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * safe
-    return np.where(norms > 0, norms, 1.0)
-
-
-def _sparse_norms(data: np.ndarray, rows: np.ndarray, n_rows: int) -> np.ndarray:
-    largest = np.zeros(n_rows)
-    np.maximum.at(largest, rows, np.abs(data))
-    safe = np.where(largest > 0, largest, 1.0)
-    scaled = data / safe[rows]
-    norms = np.sqrt(np.bincount(rows, weights=scaled * scaled, minlength=n_rows)) * safe
+    scaled = values / (safe[:, np.newaxis] if rows is None else safe[rows])
+    if rows is None:
+        squares = np.einsum("ij,ij->i", scaled, scaled)
+    else:
+        squares = np.bincount(rows, weights=scaled * scaled, minlength=n_rows)
+    norms = np.sqrt(squares) * safe
     return np.where(norms > 0, norms, 1.0)

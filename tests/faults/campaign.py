@@ -110,7 +110,7 @@ def _path_result(home: Path) -> Any:
 
 
 def _partition_result(home: Path) -> Any:
-    from fastadmm.store import open_partition
+    from fastadmm.store.partition import open_partition
 
     found = open_partition(home / "out.parts")
     return found.row_digest, [party.content_digest for party in found.parties]
