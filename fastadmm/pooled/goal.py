@@ -68,7 +68,7 @@ class Goal:
         self.problem, self.engine, self.table = problem, engine, Table(problem.blocks)
         self.widths, self.entries, self.parted = self.table.widths, self.table.entries, self.table.parted
         self.n_samples = engine.all_rows(problem.n_samples)
-        self._primal: Any = class_primal_value if problem.loss.vector else primal_value
+        self.primal: Any = class_primal_value if problem.loss.vector else primal_value
 
     @property
     def penalty(self) -> PartyPenalty:
@@ -167,7 +167,7 @@ class Goal:
             part[...] = own.constraint.project(np.zeros(part.shape[-1]))
         intercept: Any = np.zeros(classes) if vector else 0.0
         total = self.product(weights) if weights.any() else np.zeros(problem.message_size)
-        found = self._primal(problem, total, intercept, self.engine)
+        found = self.primal(problem, total, intercept, self.engine)
         value = found.loss + self.regulariser(weights)
         return self._point(weights, found, total, found.gradient, value, -math.inf)
 
@@ -177,7 +177,7 @@ class Goal:
         Shapes: weights (d,) or (C, d); intercept () or (C,); dual (N,) or (C N,).
         """
         total = self.product(weights)
-        found = self._primal(self.problem, total, intercept, self.engine)
+        found = self.primal(self.problem, total, intercept, self.engine)
         u = found.gradient if dual is None else dual
         value, images = found.loss + self.regulariser(weights), self.images(u)
         proved = self.lower(u, images), self.within(u, images, weights)
