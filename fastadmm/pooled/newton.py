@@ -188,7 +188,8 @@ class TableSpan:
     """
 
     def __init__(self, problem: Problem | SomeRows, table: Any, engine: Engine) -> None:
-        self.problem, self.table, self.engine = problem, table, engine
+        self.problem: Any = problem
+        self.table, self.engine = table, engine
         self.scale, self.vector, self.n = problem.regularization, problem.loss.vector, table.shape[0]
         self.lead = problem.n_outputs * int(problem.fit_intercept)
 
@@ -230,10 +231,9 @@ class TableSpan:
 
     def advance(self, here: Here, step: Array) -> Here:
         """The point a step further."""
-        c, move = here.point.coefficients, step[: self.lead]
-        if self.lead:
-            move = move - move.mean() if self.vector else float(move[0])  # a constant changes nothing
-        intercept = here.point.intercept + (move if self.lead else 0.0)
+        c, intercept, move = here.point.coefficients, here.point.intercept, step[: self.lead]
+        if self.lead:  # of several, a constant changes nothing
+            intercept = intercept + (move - move.mean() if self.vector else float(move[0]))
         return self.at(c + step[self.lead :].reshape(c.shape), intercept)
 
     def gap_share(self, here: Here) -> float:
