@@ -124,14 +124,6 @@ class FeatureBlock(ABC):
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d). Shapes: weight (N,)."""
         return mirrored(self.upper_gram(engine, weight, rough))
 
-    def bordered_gram(self, engine: Engine, weight: Array) -> Array:
-        """As :meth:`gram`, of shape (1 + d, 1 + d): with a column of ones before the others."""
-        gram = self.gram(engine, weight)
-        found = np.empty((1 + len(gram), 1 + len(gram)))
-        found[1:, 1:], found[0, 0] = gram, engine.total_and_size(weight)[0]
-        found[0, 1:] = found[1:, 0] = self.transposed_product(weight, engine)
-        return found
-
     @abstractmethod
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """As :meth:`gram`, without what is below the diagonal: that may be anything."""

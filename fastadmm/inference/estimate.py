@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import linalg, special
@@ -113,10 +114,7 @@ class Estimate:
         """Joint Wald test of some weights being zero."""
         x, k = self.weights[chosen], len(self.weights[chosen])
         statistic = float(x @ np.linalg.solve(self.covariance[chosen, chosen], x))
-        if self.family.has_dispersion:
-            rest = self.fit.n - self.fit.df
-            return Test(name, statistic / k, (k, rest), float(special.fdtrc(k, rest, statistic / k)))
-        return Test(name, statistic, (k,), float(special.chdtrc(k, statistic)))
+        return _tested(self.family, self.fit, name, statistic, k)
 
     def mapped(self, mapping: Array) -> Estimate:
         """This estimate for the same model in other units. Shapes: mapping (p, p)."""
@@ -154,11 +152,14 @@ def estimate(
     if vector:
         rows = rows_of_classes(problem, weights, np.ravel(intercept), weight, engine)
     else:
-        rows = _rows_of_one(
-            problem, family, weights, float(np.ravel(intercept)[0]), weight, engine, covariance
+        by_model = family.information if covariance == "model" else None
+        rows = _rows_of_one(problem, by_model, weights, float(np.ravel(intercept)[0]), weight, engine)
+    if rows.spread is not None and not rows.spread[active].max() > _SEPARATED:
+        raise InputError(
+            "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
+            "and their weights have no finite standard error; drop those columns, or train with a larger "
+            "lambda"
         )
-    if rows.spread is not None:
-        refuse_separated(rows.spread, active)
     hessian = _information(problem, others, rows.curvature, engine)
     if penalty is None:
         shrinks = np.diag([ridge_of(problem)] * (width - ones) + [0.0] * ones)
@@ -184,23 +185,17 @@ def estimate(
 
 
 def _rows_of_one(
-    problem: Problem,
-    family: Family,
-    weights: Sequence[Array],
-    intercept: float,
-    weight: Array,
-    engine: Engine,
-    covariance: str,
+    problem: Problem, bends: Any, weights: Sequence[Array], intercept: float, weight: Array, engine: Engine
 ) -> Rows:
-    """What the rows say of one predictor."""
+    """What the rows say of one predictor; ``bends`` gives other curvatures than its own."""
     z = problem.offset + intercept
     for block, x in zip(problem.blocks, weights, strict=True):
         z = z + block.product(np.ascontiguousarray(x), engine)
-    slope, curvature = np.empty_like(z), np.empty_like(z)
+    slope, curvature = np.empty((2, len(z)))
     problem.loss.evaluate(z, problem.y, weight, slope, engine)
     problem.loss.curvature(z, problem.y, weight, curvature, engine)
-    if covariance == "model" and family.information is not None:
-        curvature = weight * family.information(z)
+    curvature = curvature if bends is None else weight * bends(z)
+    shares = problem.loss.name in ("logistic", "binomial")
     return Rows(
         z=z,
         null=_null_predictor(problem, weight, engine),
@@ -208,9 +203,7 @@ def _rows_of_one(
         slopes=slope[np.newaxis],
         curvature=lambda a, b: curvature,
         estimates=np.concatenate([*weights, [intercept]] if problem.fit_intercept else list(weights)),
-        spread=curvature / np.where(weight > 0.0, weight, 1.0)
-        if problem.loss.name in ("logistic", "binomial")
-        else None,
+        spread=curvature / np.where(weight > 0.0, weight, 1.0) if shares else None,
     )
 
 
@@ -259,16 +252,6 @@ def check_inferable(problem: Problem, covariance: str) -> Family:
             f"train with {', '.join(FAMILIES)}"
         )
     return family
-
-
-def refuse_separated(curvature: Array, active: Array) -> None:
-    """Refuse a model whose fitted probabilities are all 0 or 1. Shapes: curvature, active (N,)."""
-    if not curvature[active].max() > _SEPARATED:
-        raise InputError(
-            "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
-            "and their weights have no finite standard error; drop those columns, or train with a larger "
-            "lambda"
-        )
 
 
 class Factor:
@@ -332,19 +315,9 @@ def _fit(problem: Problem, family: Family, rows: Rows, n: int, df: float, engine
     if family.name == "normal":
         k = 1.0 if problem.fit_intercept else 0.0
         adjusted = 1.0 - (1.0 - r2) * (n - k) / (n - df)
-    return Fit(
-        n=n,
-        df=df,
-        log_likelihood=likelihood,
-        null_log_likelihood=at_null,
-        deviance=deviance,
-        null_deviance=null_deviance,
-        aic=2.0 * df - 2.0 * likelihood,
-        bic=math.log(n) * df - 2.0 * likelihood,
-        pseudo_r2=r2,
-        adjusted_r2=adjusted,
-        dispersion=dispersion,
-    )
+    aic, bic = (factor * df - 2.0 * likelihood for factor in (2.0, math.log(n)))
+    deviances = deviance, null_deviance
+    return Fit(n, df, likelihood, at_null, *deviances, aic, bic, r2, adjusted, dispersion)
 
 
 def _deviance(problem: Problem, z: Array, weight: Array, engine: Engine) -> float:
@@ -371,7 +344,15 @@ def _null_predictor(problem: Problem, weight: Array, engine: Engine) -> Array:
 def overall_test(family: Family, fit: Fit, k: int) -> Test:
     """Whether k weights together, which nothing shrinks, are zero."""
     if family.has_dispersion:
-        statistic, rest = (fit.null_deviance - fit.deviance) / k / fit.dispersion, fit.n - fit.df
-        return Test("F test of all weights", statistic, (k, rest), float(special.fdtrc(k, rest, statistic)))
+        statistic = (fit.null_deviance - fit.deviance) / fit.dispersion
+        return _tested(family, fit, "F test of all weights", statistic, k)
     statistic = 2.0 * (fit.log_likelihood - fit.null_log_likelihood)
-    return Test("likelihood ratio of all weights", statistic, (k,), float(special.chdtrc(k, statistic)))
+    return _tested(family, fit, "likelihood ratio of all weights", statistic, k)
+
+
+def _tested(family: Family, fit: Fit, name: str, statistic: float, k: int) -> Test:
+    """A test by what is a chi-square of k degrees of freedom: by an F where a dispersion is estimated."""
+    if not family.has_dispersion:
+        return Test(name, statistic, (k,), float(special.chdtrc(k, statistic)))
+    rest = fit.n - fit.df
+    return Test(name, statistic / k, (k, rest), float(special.fdtrc(k, rest, statistic / k)))

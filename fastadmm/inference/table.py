@@ -107,16 +107,17 @@ class Inference:
         from rich.table import Table
         from rich.text import Text
 
-        ratio = self.estimate.family.ratio
-        weights = Table(
-            title=f"weights with standard errors and {100 * self.level:g} % intervals",
-            box=SIMPLE,
-            padding=(0, 0),
-        )
-        weights.add_column("feature")
-        names = ("weight", "error", "t" if self.estimate.family.has_dispersion else "z", "p", "low", "high")
-        for name in (*names, *([ratio] if ratio else [])):
-            weights.add_column(name, justify="right")
+        def headed(title: str, first: str, *others: str, **more: Any) -> Table:
+            made = Table(title=title, box=SIMPLE, **more)
+            made.add_column(first)
+            for name in others:
+                made.add_column(name, justify="right")
+            return made
+
+        ratio, t = self.estimate.family.ratio, "t" if self.estimate.family.has_dispersion else "z"
+        title = f"weights with standard errors and {100 * self.level:g} % intervals"
+        names = "feature", "weight", "error", t, "p", "low", "high", *([ratio] if ratio else [])
+        weights = headed(title, *names, padding=(0, 0))
         table, last = self.columns, ""
         for k, (party, feature) in enumerate(zip(self.parties, self.features)):
             if party != last:
@@ -128,16 +129,11 @@ class Inference:
             shown = printable(feature)
             shown += "" if self.classes is None else f" [{printable(self.classes[k])}]"
             weights.add_row(Text(("  " if party else "") + shown), *cells)
-        tests = Table(title="tests of weights being zero", box=SIMPLE)
-        tests.add_column("test")
-        for name in ("statistic", "df", "p"):
-            tests.add_column(name, justify="right")
+        tests = headed("tests of weights being zero", "test", "statistic", "df", "p")
         for test in self.tests:
             df = ", ".join(f"{number:.4g}" for number in test.df)
             tests.add_row(Text(printable(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
-        fit = Table(title="fit", box=SIMPLE)
-        fit.add_column("figure")
-        fit.add_column("value", justify="right")
+        fit = headed("fit", "figure", "value")
         for name, value in self.to_dict()["fit"].items():
             if value is not None:
                 fit.add_row(name.replace("_", " "), f"{value:.6g}")

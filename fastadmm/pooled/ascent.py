@@ -138,9 +138,7 @@ def _rate(rises: list[float]) -> float:
 
 def _passes(excess: float, rate: float) -> float:
     """Number of passes that reduce the gap by a factor ``excess``, at a contraction rate."""
-    if excess <= 1.0 or rate <= 0.0:
-        return 0.0
-    return math.log(excess) / -math.log(rate)
+    return 0.0 if excess <= 1.0 or rate <= 0.0 else math.log(excess) / -math.log(rate)
 
 
 def _lead(problem: Problem, rows: Rows, squares: Array, engine: Engine) -> float:
@@ -155,22 +153,15 @@ def _lead(problem: Problem, rows: Rows, squares: Array, engine: Engine) -> float
 def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, engine: Engine) -> None:
     """Change a dual vector in place so that it sums to zero, within the bounds of each entry."""
     excess, h = engine.total(u), np.empty(len(u))
-    if problem.loss.smooth:
+    smoothed = problem.loss.smoothed(1.0)
+    if smoothed is None:
         ((room, _),) = engine.together(problem.loss.curvature_parts(problem, total, intercept, h, engine))
-    else:
-        least, most = _slopes(problem, engine)
-        h = np.maximum(u - least if excess > 0.0 else most - u, 0.0)
+    else:  # kinks: each row has a least and a greatest slope
+        lines = Lines.of(replace(problem, loss=smoothed), engine)
+        h = np.maximum(u - lines.least if excess > 0.0 else lines.most - u, 0.0)
         room = engine.total(h)
     if room > 0.0:
         u -= h * (excess / float(room))
-
-
-def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array]:
-    """Least and greatest slope of a loss with kinks for each row, summed scaling."""
-    smoothed = problem.loss.smoothed(1.0)
-    assert smoothed is not None
-    lines = Lines.of(replace(problem, loss=smoothed), engine)
-    return lines.least, lines.most
 
 
 def _row_squares(rows: Rows, engine: Engine) -> Array:
@@ -193,12 +184,11 @@ class DualAscent:
 
     def takes(self, goal: Goal) -> bool:
         """Whether the problem is one for this."""
-        problem = goal.problem
+        problem, loss = goal.problem, goal.problem.loss
         if not (problem.is_ridge and problem.n_outputs == 1 and goal.in_memory):
             return False
-        if problem.loss.kernels().prox_of_row is None:
-            return False
-        return goal.entries >= _FEWEST_ENTRIES or not problem.loss.smooth
+        worth = goal.entries >= _FEWEST_ENTRIES or not loss.smooth
+        return worth and loss.kernels().prox_of_row is not None
 
     def cost(self, goal: Goal) -> float:
         """Passes, each of two products."""

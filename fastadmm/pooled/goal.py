@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
 from fastadmm.blocks.side_by_side import Rows, can_stand_side_by_side, side_by_side
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import PrimalValue, primal_value
+from fastadmm.method.certificate import primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.problem.bounded_models import deviations_of, reach_of
@@ -68,7 +68,7 @@ class Goal:
         self.problem, self.engine, self.table = problem, engine, Table(problem.blocks)
         self.widths, self.entries, self.parted = self.table.widths, self.table.entries, self.table.parted
         self.n_samples = engine.all_rows(problem.n_samples)
-        self._primal: Any = class_primal_value if problem.loss.vector else primal_value
+        self.primal: Any = class_primal_value if problem.loss.vector else primal_value
 
     @property
     def penalty(self) -> PartyPenalty:
@@ -104,28 +104,31 @@ class Goal:
         v = u.reshape(self.problem.n_outputs, -1) if self.problem.loss.vector else u
         return self.table.transposed_product(v, self.engine)
 
+    def _each(self, *vectors: Array) -> Iterator[tuple[Any, ...]]:
+        """Penalty, sizes and numbers of all columns, block by block and class by class."""
+        parted = zip(*(self.parted(np.atleast_2d(v)) for v in vectors))
+        for penalty, size, parts in zip(self.problem.penalties, self._sizes, parted):
+            for own in zip(*parts):
+                yield penalty, size, *map(np.ascontiguousarray, own)
+
     def regulariser(self, weights: Array) -> float:
         """Penalty of weights in the set, summed scaling."""
-        pairs = zip(self.problem.penalties, self.parted(weights))
-        return sum(own.value(x) for penalty, part in pairs for own, x in _by_class(penalty, part))
+        return sum(penalty.value(x) for penalty, _, x in self._each(weights))
 
     def lower(self, u: Array, images: Array) -> float:
         """What a dual vector proves of every model, summed scaling; minus infinity where that is nothing.
 
         Shapes: u (N,) or (C N,); images (d,) or (C, d).
         """
-        pairs = zip(self.problem.penalties, self.parted(images))
-        each = (own for penalty, part in pairs for own in _by_class(penalty, part))
-        shares = [DualShare.proved(own, -pull) for own, pull in each]
+        shares = [DualShare.proved(penalty, -pull) for penalty, _, pull in self._each(images)]
         return bound_from_shares(self.problem, u, shares, self.engine)
 
     @cached_property
     def _sizes(self) -> list[Array | None]:
         """Deviations of the columns of each block, (d_m,), whose weights nothing bounds; None of others."""
-        penalties, blocks = self.problem.penalties, self.problem.blocks
-        endless = [own.homogeneous and own.coefficients[0] == 0.0 for own in penalties]
-        about, engine = self.problem.fit_intercept, self.engine
-        return [deviations_of(b, about, engine) if free else None for b, free in zip(blocks, endless)]
+        problem, given = self.problem, (self.problem.fit_intercept, self.engine)
+        endless = [own.homogeneous and own.coefficients[0] == 0.0 for own in problem.penalties]
+        return [deviations_of(b, *given) if free else None for b, free in zip(problem.blocks, endless)]
 
     @cached_property
     def _reach(self) -> float:
@@ -136,8 +139,8 @@ class Goal:
 
         Shapes: weights (d,) or (C, d).
         """
-        pairs = zip(self._sizes, self.parted(weights))
-        return all(bool((np.abs(x) * size <= self._reach).all()) for size, x in pairs if size is not None)
+        each = ((size, x) for _, size, x in self._each(weights) if size is not None)
+        return all(bool((np.abs(x) * size <= self._reach).all()) for size, x in each)
 
     def within(self, u: Array, images: Array, weights: Array) -> float:
         """What a dual vector proves among models in which no column contributes more than the reach.
@@ -147,15 +150,14 @@ class Goal:
         """
         if all(size is None for size in self._sizes) or not self.is_within_reach(weights):
             return -math.inf
-        reach, shares = self._reach, []
-        for penalty, size, image in zip(self.problem.penalties, self._sizes, self.parted(images)):
-            for own, pull in _by_class(penalty, -image):
-                if size is None:
-                    shares.append(DualShare.proved(own, pull))
-                    continue
-                varies = size > 0.0  # what a constant column contributes is the intercept's
-                most = own.excess(np.where(varies, pull, 0.0), np.where(varies, size, 1.0))
-                shares.append(DualShare(1.0, reach * most, 0.0))
+        shares = []
+        for penalty, size, image in self._each(images):
+            if size is None:
+                shares.append(DualShare.proved(penalty, -image))
+                continue
+            varies = size > 0.0  # what a constant column contributes is the intercept's
+            most = penalty.excess(np.where(varies, -image, 0.0), np.where(varies, size, 1.0))
+            shares.append(DualShare(1.0, self._reach * most, 0.0))
         return bound_from_shares(self.problem, u, shares, self.engine)
 
     def start(self) -> Point:
@@ -167,9 +169,9 @@ class Goal:
             part[...] = own.constraint.project(np.zeros(part.shape[-1]))
         intercept: Any = np.zeros(classes) if vector else 0.0
         total = self.product(weights) if weights.any() else np.zeros(problem.message_size)
-        found = self._primal(problem, total, intercept, self.engine)
-        value = found.loss + self.regulariser(weights)
-        return self._point(weights, found, total, found.gradient, value, -math.inf)
+        found = self.primal(problem, total, intercept, self.engine)
+        model = weights, found.intercept, found.gradient, found.loss + self.regulariser(weights)
+        return Point(*model, -math.inf, total=total, gradient=found.gradient)
 
     def at(self, weights: Array, intercept: Any, dual: Array | None = None) -> Point:
         """The model with these weights and its best intercept; a dual vector proves more than the gradient.
@@ -177,23 +179,12 @@ class Goal:
         Shapes: weights (d,) or (C, d); intercept () or (C,); dual (N,) or (C N,).
         """
         total = self.product(weights)
-        found = self._primal(self.problem, total, intercept, self.engine)
+        found = self.primal(self.problem, total, intercept, self.engine)
         u = found.gradient if dual is None else dual
-        value, images = found.loss + self.regulariser(weights), self.images(u)
+        images = self.images(u)
+        model = weights, found.intercept, u, found.loss + self.regulariser(weights)
         proved = self.lower(u, images), self.within(u, images, weights)
-        return self._point(weights, found, total, u, value, *proved)
-
-    @staticmethod
-    def _point(
-        weights: Array, found: PrimalValue, total: Array, dual: Array, value: float, *proved: float
-    ) -> Point:
-        model = weights, found.intercept, dual, value, *proved
-        return Point(*model, total=total, gradient=found.gradient)
-
-
-def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:
-    """A block's numbers with their penalty, class by class."""
-    return [(penalty, np.ascontiguousarray(x)) for x in np.atleast_2d(part)]
+        return Point(*model, *proved, total=total, gradient=found.gradient)
 
 
 @dataclass(frozen=True)

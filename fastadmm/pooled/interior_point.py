@@ -13,18 +13,17 @@ one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its b
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+from scipy.linalg.lapack import dpotrf, dpotrs
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.blocks.side_by_side import MOSTLY, side_by_side
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.columns import Columns
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines
-from fastadmm.method.certificate import inner as over_rows
 from fastadmm.method.certificate import primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.pooled import cost
@@ -83,10 +82,9 @@ class InteriorPoint:
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Systems of more and more columns, until what is left out proves nothing more."""
-        problem, engine, penalty = goal.problem, goal.engine, goal.penalty
         slope, numbers = goal.images(point.dual), np.zeros(0, dtype=np.int64)
         best: Proved | None = None
-        rough = True
+        columns, rough = None, True
         for _ in range(_MOST_PASSES):
             before = len(numbers)
             numbers = _next_columns(goal, numbers, slope, point.weights)
@@ -95,10 +93,11 @@ class InteriorPoint:
                 break
             rough = len(numbers) < len(slope) and joined > _MANY * len(numbers)
             accuracy = max(_ROUGH, wanted) if rough else _SHARE_OF_WANTED * wanted
-            # Columns of the last system are gone before those of the next are made.
-            columns = _joined(problem.blocks, numbers, engine)
-            found = find_saddle(problem, penalty, columns, accuracy, engine)
-            del columns
+            if len(numbers) < len(slope):
+                columns = columns or Columns(goal.problem.blocks, goal.engine)
+            rows = goal.rows() if columns is None else columns.some(numbers)
+            found = find_saddle(goal.problem, goal.penalty, rows, accuracy, goal.engine)
+            del rows  # before those of the next system are made
             if found is None:
                 break
             slope = goal.images(found.dual)
@@ -128,23 +127,8 @@ def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> A
     return np.union1d(numbers, more)
 
 
-def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> FeatureBlock:
-    """Some columns of all blocks, side by side."""
-    whole = sum(block.shape[1] for block in blocks)
-    dense = sum(block.shape[1] * block.density for block in blocks) > MOSTLY * whole
-    matrices = all(isinstance(block, DenseBlock) for block in blocks)
-    if len(numbers) == whole and (matrices or not dense):
-        return side_by_side(blocks, engine)
-    ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
-    cuts = np.searchsorted(numbers, ends)
-    own = [numbers[a:b] - end for a, b, end in zip(cuts, cuts[1:], ends)]
-    if dense:
-        return DenseBlock(np.hstack([block.columns(k, engine) for block, k in zip(blocks, own)]))
-    pieces = [
-        block.to_scipy()[:, k] if isinstance(block, CSRBlock) else sp.csr_array(block.columns(k, engine))
-        for block, k in zip(blocks, own)
-    ]
-    return CSRBlock(sp.hstack(pieces, format="csr"))
+#: Of a box, what a step changes: p and the multipliers of its ends.
+Change = tuple[Array, Array, Array]
 
 
 class _Box:
@@ -157,13 +141,12 @@ class _Box:
         self.place, self.low, self.high, self.soft = place, low, high, soft
         self.ends = np.isfinite(low), np.isfinite(high)
         self.live = low < high  # a row without weight has no room, and nothing to say
-        signs = -1.0, 1.0
         # Updated in every step: computed from the ends they would soon be mere rounding.
         self.down = np.where(self.ends[0] & self.live, place - low, 1.0)
         self.up = np.where(self.ends[1] & self.live, high - place, 1.0)
         self.below, self.above = (
             np.where(end & self.live, np.maximum(sign * balance, 0.0) + size, 0.0)
-            for sign, end in zip(signs, self.ends)
+            for sign, end in zip((-1.0, 1.0), self.ends)
         )
 
     def measure(self, e: Array) -> None:
@@ -176,11 +159,17 @@ class _Box:
         with np.errstate(divide="ignore"):
             return np.where(self.live, 1.0 / self.stiff, 0.0)
 
-    def pairs(self) -> list[tuple[Array, Array]]:
-        """Multipliers and the distances that they belong to."""
-        return [(self.below, self.down), (self.above, self.up)]
+    def pairs(self, change: Change | None = None, inner: float = 0.0, outer: float = 0.0) -> Iterable[Any]:
+        """Multipliers and the distances that they belong to, after so much of a step."""
+        if change is None:
+            return (self.below, self.down), (self.above, self.up)
+        move, below, above = change
+        return (
+            (self.below + outer * below, self.down + inner * move * self.ends[0]),
+            (self.above + outer * above, self.up - inner * move * self.ends[1]),
+        )
 
-    def aim(self, product: float, step: tuple[Array, Array, Array] | None) -> None:
+    def aim(self, product: float, step: Change | None) -> None:
         """Let a product of multipliers and distances be the target, beside what a step would make of it."""
         own = [-multiplier * distance for multiplier, distance in self.pairs()]
         if step is not None:
@@ -188,57 +177,52 @@ class _Box:
         self.targets = [np.where(end & self.live, a, 0.0) for end, a in zip(self.ends, own)]
         self.right = self.residual + self.targets[0] / self.down - self.targets[1] / self.up
 
-    def moved(self, move: Array) -> tuple[Array, Array, Array]:
+    def moved(self, move: Array) -> Change:
         """A change of p, with those of its multipliers."""
         below = (self.targets[0] - self.below * move) / self.down
         above = (self.targets[1] + self.above * move) / self.up
         return move, below, above
 
-    def go(self, step: tuple[Array, Array, Array], inner: float, outer: float) -> None:
+    def farthest(self, change: Change) -> tuple[float, float]:
+        """Largest shares that a step takes of distances, and of multipliers."""
+
+        def share(step: Array, place: Array, counts: Array) -> float:
+            found = np.divide(step, place, out=np.zeros(len(step)), where=counts)
+            return float(found.max(initial=0.0))
+
+        (move, below, above), (low, high) = change, self.ends
+        inner = share(-move, self.down, low & self.live), share(move, self.up, high & self.live)
+        outer = share(-below, self.below, self.below > 0.0), share(-above, self.above, self.above > 0.0)
+        return max(inner), max(outer)
+
+    def go(self, change: Change, inner: float, outer: float) -> None:
         """Take a step: so far of p, and of the multipliers."""
-        move = inner * step[0]
-        self.place = np.minimum(np.maximum(self.place + move, self.low), self.high)
-        self.down, self.up = self.down + move * self.ends[0], self.up - move * self.ends[1]
-        self.below, self.above = self.below + outer * step[1], self.above + outer * step[2]
-
-
-def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array, Array, Array]:
-    """Of each row where its slope is zero, or its kink; the stretch of z for a unit of slope; its ends."""
-    lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
-    assert ends is not None
-    bent, counts = lines.rise > 0.0, problem.weight > 0.0
-    soft = np.divide(1.0, lines.rise, out=np.zeros_like(lines.rise), where=bent)
-    knots = np.where(bent, lines.origin - soft * np.where(bent, lines.slope, 0.0), ends[0])
-    return knots, soft, np.where(counts, lines.least, 0.0), np.where(counts, lines.most, 0.0)
+        (self.below, self.down), (self.above, self.up) = self.pairs(change, inner, outer)
+        self.place = np.minimum(np.maximum(self.place + inner * change[0], self.low), self.high)
 
 
 class _Program:
     """The saddle of one problem over some columns."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        penalty: PartyPenalty,
-        rows: FeatureBlock,
-        engine: Engine,
-    ) -> None:
+    def __init__(self, problem: Problem, penalty: PartyPenalty, rows: FeatureBlock, engine: Engine) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
         n, d = rows.shape
-        self.knots, soft, low, high = _slopes(problem, engine)
-        start = primal_value(problem, np.zeros(n), 0.0, engine)
-        self.b = float(start.intercept)
+        lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
+        assert ends is not None
+        # Of each row where its slope is zero, or its kink; the stretch of z for a unit of slope; its ends.
+        bent, counts = lines.rise > 0.0, problem.weight > 0.0
+        soft = np.divide(1.0, lines.rise, out=np.zeros(n), where=bent)
+        self.knots = np.where(bent, lines.origin - soft * np.where(bent, lines.slope, 0.0), ends[0])
+        low, high = (np.where(counts, end, 0.0) for end in (lines.least, lines.most))
+        self.b = float(primal_value(problem, np.zeros(n), 0.0, engine).intercept)
         self.z = engine.plus(problem.offset, np.zeros(n), self.b)
         e = self.z - self.knots
-        spread = engine.total_and_size(e)[1] / engine.all_rows(n) or 1.0
-        room = np.divide(
-            spread, soft, out=np.zeros(n), where=soft > 0.0
-        )  # only of these an end may be missing
-        least, most = (
-            np.where(np.isfinite(end), end, other + r)
-            for end, other, r in ((low, high, -room), (high, low, room))
-        )
+        spread = engine.total_and_size(e)[1] / n or 1.0
+        room = np.divide(spread, soft, out=np.zeros(n), where=bent)  # only of these an end may be missing
+        least = np.where(np.isfinite(low), low, high - room)
+        most = np.where(np.isfinite(high), high, low + room)
         self.u = _Box(0.5 * (least + most), low, high, soft, spread, e)
-        size = np.sqrt(rows.column_squares(engine) / engine.all_rows(n))
+        size = np.sqrt(rows.column_squares(engine) / n)
         size[size == 0.0] = 1.0
         first, second = penalty.coefficients
         bottom, top = (np.full(d, end) for end in penalty.constraint.bounds)
@@ -252,28 +236,21 @@ class _Program:
         kinks = np.full(d, first if self.kinked else 0.0)
         self.v = _Box(np.zeros(d), -kinks, kinks, 0.0, reach, x)
         self.z = self.z + rows.product(x, engine)
-        self.straight = second == 0.0 and problem.loss.smooth is False  # primal and dual steps may differ
+        self.straight = second == 0.0 and not problem.loss.smooth  # primal and dual steps may differ
 
     def measure(self) -> float:
         """Residuals of the three boxes; the mean product of multipliers and distances."""
-        engine, rows = self.engine, self.rows
-        self.slope = rows.transposed_product(self.u.place, engine)
+        self.slope = self.rows.transposed_product(self.u.place, self.engine)
         self.u.measure(self.z - self.knots)
         self.v.measure(self.x.place)
         self.x.measure(-(self.slope + self.v.place + self.linear))
-        self.excess = float(engine.total(self.u.place)) if self.problem.fit_intercept else 0.0
-        self.product = self._product(self.u.pairs(), [*self.v.pairs(), *self.x.pairs()])
-        number = float(engine.total(1.0 * self.u.ends[0] + self.u.ends[1])) + 2 * self.kinked * len(
-            self.slope
-        )
-        return self.product / (number + sum(int(end.sum()) for end in self.x.ends))
+        self.excess = float(self.engine.total(self.u.place)) if self.problem.fit_intercept else 0.0
+        self.product = self._product(*(box.pairs() for box in (self.u, self.v, self.x)))
+        ends = sum(int(end.sum()) for box in (self.u, self.x) for end in box.ends)
+        return self.product / (ends + 2 * self.kinked * len(self.slope))
 
-    def _product(
-        self, over_rows: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
-    ) -> float:
-        engine = self.engine
-        sums = engine.together(*(engine.dot_parts(a, b) for a, b in over_rows))
-        return float(np.sum(sums)) + sum(float(a @ b) for a, b in others)
+    def _product(self, *pairs: Iterable[tuple[Array, Array]]) -> float:
+        return sum(self.engine.dot(a, b) for own in pairs for a, b in own)
 
     def proved(self) -> tuple[Array, float]:
         """A dual vector, and what it proves for these columns."""
@@ -285,22 +262,20 @@ class _Program:
         share = DualShare.proved(self.penalty, -slope)
         return u, bound_from_shares(self.problem, u, [share], self.engine)
 
-    def value(self, x: Array, z: Array) -> float:
+    def value(self) -> float:
         """The objective."""
-        problem = self.problem
+        problem, z = self.problem, self.z
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
-        return loss + self.penalty.value(x)
+        return loss + self.penalty.value(self.x.place)
 
     def factorise(self) -> bool:
         """Prepare the steps from here; whether that is possible."""
-        from scipy.linalg.lapack import dpotrf
-
         engine, rows = self.engine, self.rows
         self.h, self.g = self.u.bend(), self.v.bend()
-        matrix = rows.gram(engine, self.h)
+        matrix, stiff = rows.gram(engine, self.h), self.x.stiff + self.g
         diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         self.bends = diagonal.copy()
-        diagonal += self.x.stiff + self.g
+        diagonal += stiff
         self.root = np.sqrt(np.maximum(diagonal, 1e-300))
         matrix /= self.root
         matrix /= self.root[:, np.newaxis]
@@ -312,53 +287,35 @@ class _Program:
             self.along = self._solve(self.cross)
             # As a sum of squares: where columns are far from zero, the difference would be rounding.
             left = 1.0 - rows.product(self.along, engine)
-            own = float((self.x.stiff + self.g) @ (self.along * self.along))
-            self.rest = over_rows(self.h, left * left, engine) + own
+            self.rest = engine.dot(self.h, left * left) + float(stiff @ (self.along * self.along))
             return self.rest > 0.0
         return True
 
     def _solve(self, right: Array) -> Array:
-        from scipy.linalg.lapack import dpotrs
-
         solved: Array = dpotrs(self.factor, right / self.root, lower=True)[0]
         return solved / self.root
 
-    def step(self, product: float, ahead: Any = None) -> tuple[Any, Array, float, Array]:
+    def step(self, product: float, ahead: Any = (None, None, None)) -> tuple[Any, float, Array]:
         """Newton's step to a product of all pairs: changes of the boxes, of the intercept and of z."""
         engine, rows = self.engine, self.rows
-        for box, own in zip((self.u, self.v, self.x), ahead or (None, None, None)):
+        for box, own in zip((self.u, self.v, self.x), ahead):
             box.aim(product, own)
-        bent = self.h * self.u.right
-        right = self.x.right - rows.transposed_product(bent, engine) - self.g * self.v.right
-        dx, rise = self._solve(right), 0.0
+        bent, rise = self.h * self.u.right, 0.0
+        dx = self._solve(self.x.right - rows.transposed_product(bent, engine) - self.g * self.v.right)
         if self.problem.fit_intercept:
-            missing = -self.excess - float(engine.total(bent)) - float(self.cross @ dx)
-            rise = missing / self.rest
+            rise = (-self.excess - float(engine.total(bent)) - float(self.cross @ dx)) / self.rest
             dx = dx - rise * self.along
-        dz = engine.plus(rows.product(dx, engine), self.z, rise, factor=0.0)
+        dz = rows.product(dx, engine) + rise
         changes = self.u.moved(self.h * (dz + self.u.right)), self.v.moved(self.g * (dx + self.v.right))
-        return (*changes, self.x.moved(dx)), dx, rise, dz
+        return (*changes, self.x.moved(dx)), rise, dz
 
     def lengths(self, changes: Any) -> tuple[float, float]:
         """How far weights, and slopes, may go along a step."""
-        (du, below, above), v, x = changes
-        u, engine = self.u, self.engine
-        inward = [_over(-du, u.down, u.ends[0] & u.live), _over(du, u.up, u.ends[1] & u.live)]
-        outward = [_over(-below, u.below, u.below > 0.0), _over(-above, u.above, u.above > 0.0)]
-        dual, primal = (float(engine.each_largest(own).max()) for own in (inward, outward))
-        own_v, own_x = _farthest(self.v, v), _farthest(self.x, x)
-        primal, dual = max(1.0, primal, own_v[1], own_x[0]), max(1.0, dual, own_v[0], own_x[1])
+        u, v, x = (box.farthest(own) for box, own in zip((self.u, self.v, self.x), changes))
+        primal, dual = max(1.0, u[1], v[1], x[0]), max(1.0, u[0], v[0], x[1])
         if not self.straight:
             primal = dual = max(primal, dual)
         return 1.0 / primal, 1.0 / dual
-
-    def after(self, changes: Any, primal: float, dual: float) -> float:
-        """The sum of all products after a step."""
-        pairs = []
-        for box, (move, below, above), inner, outer in self._ways(changes, primal, dual):
-            pairs.append((box.below + outer * below, box.down + inner * move * box.ends[0]))
-            pairs.append((box.above + outer * above, box.up - inner * move * box.ends[1]))
-        return self._product(pairs[:2], pairs[2:])
 
     def _ways(self, changes: Any, primal: float, dual: float) -> list[tuple[_Box, Any, float, float]]:
         u, v, x = changes
@@ -367,13 +324,14 @@ class _Program:
     def go(self, mean: float) -> bool:
         """Predict, correct, and take the step; whether there is one."""
         changes, *_ = self.step(0.0)
-        left = self.after(changes, *self.lengths(changes))
-        found, _, rise, dz = self.step((left / self.product) ** 3 * mean, changes)
+        ways = self._ways(changes, *self.lengths(changes))
+        left = self._product(*(box.pairs(*way) for box, *way in ways))
+        found, rise, dz = self.step((left / self.product) ** 3 * mean, changes)
         primal, dual = (_INSIDE * length for length in self.lengths(found))
         if not (math.isfinite(primal) and math.isfinite(dual) and primal > 0.0):
             return False
-        for box, own, inner, outer in self._ways(found, primal, dual):
-            box.go(own, inner, outer)
+        for box, *way in self._ways(found, primal, dual):
+            box.go(*way)
         self.b, self.z = self.b + primal * rise, self.z + primal * dz
         return True
 
@@ -381,37 +339,15 @@ class _Program:
         """Weights that would stay at a kink or bound, set to it."""
         x = self.x.place.copy()
         if self.kinked:
-            stays = np.abs(x) * self.bends < np.minimum(self.v.down, self.v.up)
-            x[stays] = 0.0
-        for end, at, multiplier, distance in zip(
-            self.x.ends, (self.x.low, self.x.high), (self.x.below, self.x.above), (self.x.down, self.x.up)
-        ):
+            x[np.abs(x) * self.bends < np.minimum(self.v.down, self.v.up)] = 0.0
+        for end, at, (multiplier, distance) in zip(self.x.ends, (self.x.low, self.x.high), self.x.pairs()):
             meets = end & (distance * self.bends < multiplier)
             x[meets] = at[meets]
         return x
 
 
-def _over(step: Array, place: Array, counts: Array) -> Array:
-    """Share of a distance that a step takes; 0 where it is none."""
-    return np.divide(step, place, out=np.zeros(len(step)), where=counts)
-
-
-def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, float]:
-    """Largest shares that a step takes of distances, and of multipliers."""
-    move, below, above = change
-    inner = _over(-move, box.down, box.ends[0] & box.live), _over(move, box.up, box.ends[1] & box.live)
-    outer = _over(-below, box.below, box.below > 0.0), _over(-above, box.above, box.above > 0.0)
-    return max(float(own.max(initial=0.0)) for own in inner), max(
-        float(own.max(initial=0.0)) for own in outer
-    )
-
-
 def find_saddle(
-    problem: Problem,
-    penalty: PartyPenalty,
-    rows: FeatureBlock,
-    wanted: float,
-    engine: Engine,
+    problem: Problem, penalty: PartyPenalty, rows: FeatureBlock, wanted: float, engine: Engine
 ) -> Proved | None:
     """Minimise over the weights of some columns.
 
@@ -424,24 +360,21 @@ def find_saddle(
         engine.check()
         mean = program.measure()
         gradient, lower = program.proved()
-        x, value = program.x.place, program.value(program.x.place, program.z)
+        value = program.value()
         if not (math.isfinite(value) and math.isfinite(mean)):
             break
-        after = better(best, Proved(x, program.b, gradient, value, lower))
+        after = better(best, Proved(program.x.place, program.b, gradient, value, lower))
         same = best is not None and (after.value, after.lower) == (best.value, best.lower)
         best, idle = after, idle + 1 if same else 0
         if not program.factorise() or idle == _MOST_IDLE:
             break
         if best.value - best.lower <= wanted * best.lower:
             exact = program.at_kinks()
-            total = rows.product(exact, engine)
-            primal = primal_value(problem, total, program.b, engine)
+            primal = primal_value(problem, rows.product(exact, engine), program.b, engine)
             found = primal.loss + penalty.value(exact)
             if found - best.lower <= wanted * best.lower:
                 return replace(best, weights=exact, intercept=float(primal.intercept), value=found)
             more += 1
-            if more > _MORE:
-                break
-        if not program.go(mean):
+        if more > _MORE or not program.go(mean):
             break
     return best

@@ -13,7 +13,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.method import Measured, Method
 from fastadmm.pooled.ascent import DualAscent
 from fastadmm.pooled.coordinates import Coordinates
-from fastadmm.pooled.goal import Goal, Point, better
+from fastadmm.pooled.goal import Goal, Point, Table, better
 from fastadmm.pooled.interior_point import InteriorPoint
 from fastadmm.pooled.newton import Newton
 from fastadmm.problem.problem import Problem
@@ -60,9 +60,8 @@ class PooledMethod(Method):
     @property
     def _otherwise(self) -> float:
         """Nanoseconds that the next way takes."""
-        return (
-            self.ways[(self.number + 1) % len(self.ways)].cost(self.goal) if len(self.ways) > 1 else math.inf
-        )
+        following = self.ways[(self.number + 1) % len(self.ways)]
+        return following.cost(self.goal) if len(self.ways) > 1 else math.inf
 
     def make_parties(self) -> Sequence[_Columns]:
         """The columns by party, which answer nothing."""
@@ -80,9 +79,7 @@ class PooledMethod(Method):
         return self.point.value - self.goal.regulariser(self.point.weights)
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
-        joined = np.concatenate(weights)
-        vector = self.problem.loss.vector
-        self.point = self.goal.at(np.ascontiguousarray(joined.T) if vector else joined, intercept)
+        self.point = self.goal.at(_joined(weights), intercept)
 
     def round(self) -> Talk[Measured]:
         yield from ()  # nobody is asked
@@ -90,12 +87,12 @@ class PooledMethod(Method):
         self.n_rounds += 1
         if not point.gap <= self.wanted:
             found = self.way.minimise(self.goal, point, self.wanted, self._otherwise)
-            if found is not None and not self.goal.is_within_reach(found.weights):
-                found = None  # of such weights nothing is proved, and their predictors are rounding
-            if found is not None and found.gap <= self.wanted:
+            if found is None or not self.goal.is_within_reach(found.weights):
+                found = point  # of such weights nothing is proved, and their predictors are rounding
+            if found.gap <= self.wanted:
                 self.point = found
             else:
-                self.point = point if found is None else better(point, found)
+                self.point = better(point, found)
                 closer = self._point.gap < (1.0 - _GAINS) * point.gap
                 lower = self._point.value < point.value - _GAINS**2 * abs(point.value)
                 if not (closer or lower):
@@ -127,14 +124,9 @@ class PooledMethod(Method):
 
     def scores(self, rows: str) -> Talk[list[Array]]:
         yield from ()
-        found = []
-        for party, x in zip(self.parties, self.weights()):
-            block = party.block if rows == "train" else party.other_rows[rows]
-            if x.ndim == 1:
-                found.append(block.product(x, self.engine))
-            else:
-                found.append(block.matrix_product(np.ascontiguousarray(x.T), self.engine).ravel())
-        return found
+        blocks = [own.block if rows == "train" else own.other_rows[rows] for own in self.parties]
+        parts = self.goal.parted(self._point.weights)
+        return [Table([block]).product(x, self.engine).ravel() for block, x in zip(blocks, parts)]
 
     def export(self) -> dict[str, Any]:
         more = {"number": self.number, "rounds": self.n_rounds, "lower": self.bound}
@@ -153,11 +145,14 @@ class PooledMethod(Method):
         self._saved_intercept = own if self.problem.loss.vector else float(own[0])
 
     def restore_parties(self, parties: list[dict[str, Array]]) -> None:
-        weights = [np.array(state["weights"], dtype=np.float64) for state in parties]
-        joined = np.concatenate(weights)
-        given = np.ascontiguousarray(joined.T) if self.problem.loss.vector else joined
+        given = _joined([np.array(state["weights"], dtype=np.float64) for state in parties])
         point = self.goal.at(given, self._saved_intercept, self.witness)
         self.point = replace(point, intercept=self._saved_intercept)  # not moved once more
+
+
+def _joined(weights: Sequence[Array]) -> Array:
+    """Weights of all columns, of shape (d,) or (C, d), from the parties', of shape (d_m,) or (d_m, C)."""
+    return np.ascontiguousarray(np.concatenate(weights).T)
 
 
 class Minimiser(Protocol):

@@ -12,21 +12,22 @@ rows by a statistical error only, about a share d / n of the loss.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.method.row_samples import ACCURACY
-from fastadmm.method.span import Best, Here, SpanPoint, is_lower, span_solver
+from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.side_by_side import some_rows
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
+from fastadmm.method.row_samples import ACCURACY, chosen_rows, strides
+from fastadmm.method.span import Best, Here, SomeRows, SpanPoint, is_lower, span_solver
 from fastadmm.pooled import cost
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal, Point
-from fastadmm.pooled.table_span import (
-    ClassTableSpan,
-    HessianOfRows,
-    TableSpan,
-    samples_of,
-)
+from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -67,36 +68,19 @@ class Newton:
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point:
         """Steps until the gap is reached, or as many as a round may take."""
-        if goal.problem.loss.vector:
-            return _of_classes(goal, point, wanted)
-        engine, problem = goal.engine, goal.problem
-        rows: Any  # the table itself does for all but Gram matrices
-        rows = goal.rows() if goal.in_memory else goal.table
-        span, factor = TableSpan(problem, rows, engine), _Factor(goal)
-        c, intercept = point.weights, point.intercept
-        if goal.in_memory and not point.weights.any():
-            samples = samples_of(problem, rows, engine)
-            for stride, own in samples:
+        c, intercept, vector = point.weights, point.intercept, goal.problem.loss.vector
+        in_memory = goal.in_memory and not vector
+        # The table itself does for all but Gram matrices.
+        span = TableSpan(goal.problem, goal.rows() if in_memory else goal.table, goal.engine)
+        factor, most = _Factor(goal), max(8.0, _ENTRIES_OF_ROUND / max(span.entries, 1.0))
+        if in_memory and not c.any():
+            for stride, sample in span.samples():
                 share = ACCURACY * stride * len(c) / goal.n_samples
-                end = _descend(own, own.at_weights(c, intercept), share, factor, math.inf)
+                end = _descend(sample, sample.at(c, intercept), share, factor, math.inf)
                 c, intercept = end.coefficients, end.intercept
-        here = span.at_weights(c, intercept)
-        found = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
+        most = max(most, _FEWEST_OF_CLASSES) if vector else most
+        found = _descend(span, span.at(c, intercept), SHARE_OF_WANTED * wanted, factor, most)
         return goal.at(found.coefficients, found.intercept)  # as a run that goes on finds it again
-
-
-def _most(span: Any) -> float:
-    """Products of a round."""
-    return max(8.0, _ENTRIES_OF_ROUND / max(span.size[1], 1.0))
-
-
-def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
-    """The same over the weights of several classes."""
-    span = ClassTableSpan(goal)
-    first = SpanPoint(point.weights, point.intercept, goal.product(point.weights))
-    here = span.at(span.evaluated(first))
-    end = _descend(span, here, SHARE_OF_WANTED * wanted, None, max(_most(span), _FEWEST_OF_CLASSES))
-    return goal.at(end.coefficients, end.intercept)
 
 
 class _Factor:
@@ -105,23 +89,23 @@ class _Factor:
     solve: Solve | None = None
 
     def __init__(self, goal: Goal) -> None:
-        fits = goal.in_memory and cost.gram_fits(goal)
+        fits = goal.in_memory and cost.gram_fits(goal) and not goal.problem.loss.vector
         self.price = cost.gram(goal) / cost.product(goal) if fits else math.inf
         self.spent = math.inf if self.price <= cost.EASY else 0.0  # products since it was made
 
-    def prepare(self, span: TableSpan, hessian: HessianOfRows) -> None:
+    def prepare(self, span: "TableSpan", hessian: Any) -> None:
         """Make it here, if products with the last one have cost more."""
         if self.spent < self.price:
             return
         self.spent = 0.0
-        matrix = span.rows.gram(span.engine, hessian.bend)
+        matrix = span.table.gram(span.engine, hessian.bend)
         matrix[np.diag_indices(len(matrix))] += span.scale
         if hessian.border is not None:
             matrix -= np.outer(hessian.border, hessian.border / hessian.total)
         self.solve = span_solver(matrix)
 
 
-def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> Any:
+def _descend(span: "TableSpan", here: Here, share: float, factor: _Factor, most: float) -> SpanPoint:
     """Steps until the gap is about this share of the objective; a point that is no worse."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     for _ in range(_MAX_STEPS):
@@ -130,15 +114,12 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: 
         if gap <= enough or products >= most:
             break
         hessian = span.hessian_at(here.point)
-        if factor is not None:
-            factor.prepare(span, hessian)
+        factor.prepare(span, hessian)
         target = -hessian.without_intercept(here.slope)
-        solve = None if factor is None else factor.solve
         stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
-        found, spent = _conjugate_gradients(hessian.product, hessian.sizes, solve, target, stop)
+        found, spent = _conjugate_gradients(hessian.product, hessian.sizes, factor.solve, target, stop)
         step, products = hessian.with_intercept(found, here.slope), products + spent
-        if factor is not None:
-            factor.spent += spent
+        factor.spent += spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
             break
@@ -148,7 +129,8 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: 
         here = trial
         if best.take(here, decrease, 0.0):
             break
-    return best.here.point
+    point: SpanPoint = best.here.point
+    return point
 
 
 def _gap(span: Any, here: Here, hessian: Any) -> float:
@@ -196,3 +178,171 @@ def _conjugate_gradients(
         direction *= before / last
         direction += scaled
     return x, number
+
+
+class TableSpan:
+    """Passes over all columns of a table, read in place, for the weights of one predictor or of several.
+
+    Vectors over all weights are flat: intercepts, if there are any, then weights, class after class. Points
+    are computed from their weights: no rounding of steps accumulates.
+    """
+
+    def __init__(self, problem: Problem | SomeRows, table: Any, engine: Engine) -> None:
+        self.problem: Any = problem
+        self.table, self.engine = table, engine
+        self.scale, self.vector, self.n = problem.regularization, problem.loss.vector, table.shape[0]
+        self.lead = problem.n_outputs * int(problem.fit_intercept)
+
+    @property
+    def entries(self) -> float:
+        """Entries that are read for all classes in the rows of all workers."""
+        n, columns = self.engine.all_rows(self.n), self.table.shape[1]
+        return self.problem.n_outputs * n * columns * self.table.density
+
+    @cached_property
+    def mean_squares(self) -> Array:
+        """Mean square of each column, of shape (d,)."""
+        squares: Array = self.table.column_squares(self.engine) / self.engine.all_rows(self.n)
+        return squares
+
+    @cached_property
+    def centre(self) -> Array:
+        """Mean of each column, of shape (d,), where there are intercepts; else zero."""
+        mean = np.full(self.n, bool(self.lead) / self.engine.all_rows(self.n))
+        centre: Array = self.table.transposed_product(mean, self.engine)
+        return centre
+
+    def at(self, c: Array, intercept: Any) -> Here:
+        """The point with weights of shape (d,) or (C, d), its loss and gradient, and its slope."""
+        problem, engine = self.problem, self.engine
+        total = self.table.product(c, engine).ravel()
+        z, gradient = engine.vector(len(total)), engine.vector(len(total))
+        if self.vector:
+            z, rows = shifted(problem.offset + total, intercept), gradient.reshape(problem.n_outputs, -1)
+            loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+            sums = engine.total(rows)
+        else:
+            parts = problem.loss.measure_parts(problem, total, intercept, z, gradient, engine)
+            (loss, sums, _), rows = engine.together(parts)[0].tolist(), gradient
+        slope = (self.table.transposed_product(rows, engine) + self.scale * c).ravel()
+        slope = np.append(sums, slope) if self.lead else slope
+        value = loss + 0.5 * self.scale * float(np.sum(c * c))
+        return Here(SpanPoint(c, intercept, total, loss, gradient), slope, value)
+
+    def advance(self, here: Here, step: Array) -> Here:
+        """The point a step further."""
+        c, intercept, move = here.point.coefficients, here.point.intercept, step[: self.lead]
+        if self.lead:  # of several, a constant changes nothing
+            intercept = intercept + (move - move.mean() if self.vector else float(move[0]))
+        return self.at(c + step[self.lead :].reshape(c.shape), intercept)
+
+    def gap_share(self, here: Here) -> float:
+        """What the slope in the weights adds to the duality gap."""
+        slope = here.slope[self.lead :]
+        return float(slope @ slope) / (2.0 * self.scale)
+
+    def hessian_at(self, point: SpanPoint) -> "_HessianOfClasses | _Hessian":
+        """The Hessian of loss and regulariser at a point, by its products."""
+        problem, engine = self.problem, self.engine
+        if self.vector:
+            z = shifted(problem.offset + point.total, point.intercept)
+            likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, engine)
+            bends = np.diag(hessian_sums(likely, problem.weight, engine))
+            # What centring leaves of a constant column is only rounding.
+            left = np.maximum(self.mean_squares - self.centre**2, _NOTHING * self.mean_squares)
+            sizes = (bends[:, np.newaxis] * left + self.scale).ravel()
+            if self.lead:
+                sizes = np.concatenate([bends + _NOTHING * problem.total_weight, sizes])
+            return _HessianOfClasses(self, likely, sizes)
+        h = np.empty(len(point.total))
+        parts = problem.loss.curvature_parts(problem, point.total, point.intercept, h, engine)
+        total = float(engine.together(parts)[0][0])
+        sizes = total * self.mean_squares
+        if not self.lead:
+            return _Hessian(self, h, sizes + self.scale, None, 1.0)
+        # If all rows are on flat pieces of the loss, the intercept has no curvature of its own.
+        total = total or problem.total_weight
+        border = self.table.transposed_product(h, engine)
+        # What the intercept leaves of a constant column is only rounding.
+        left = np.maximum(sizes - border * (border / total), _NOTHING * sizes)
+        return _Hessian(self, h, left + self.scale, border, total)
+
+    def samples(self) -> Iterator[tuple[int, "TableSpan"]]:
+        """Copies of growing samples of rows, as spans, and of how many rows each has one."""
+        problem, engine, d = self.problem, self.engine, self.table.shape[1]
+        for stride in strides(engine.all_rows(self.n), d, problem.loss.name == "squared"):
+            numbers = chosen_rows(self.n, stride, engine)
+            own, sparse = SomeRowsEngine(engine, numbers, self.n), isinstance(self.table, CSRBlock)
+            part = some_rows(self.table, numbers, own) if sparse else self.table.some_rows(numbers, own)
+            yield stride, TableSpan(SomeRows.of(problem, numbers, own, stride), part, own)
+
+
+#: Relative rounding of a column's squared length; relative curvature that an intercept has at least, as no
+#: class may be without any.
+_NOTHING = 1e-12
+
+
+class _Hessian(NamedTuple):
+    """A Hessian over all weights, as products with vectors, from which the intercept is eliminated."""
+
+    span: TableSpan
+    bend: Array  # of shape (N,): second derivatives of the loss
+    sizes: Array  # of shape (d,): approximate diagonal
+    border: Array | None  # of shape (d,)
+    total: float  # second derivative in the intercept
+
+    def product(self, v: Array) -> Array:
+        """The Hessian-vector product with v, of shape (d,)."""
+        table, engine = self.span.table, self.span.engine
+        message = table.product(v, engine)
+        image: Array = table.transposed_product(engine.times(message, self.bend, message), engine)
+        image += self.span.scale * v
+        if self.border is not None:
+            image -= (float(self.border @ v) / self.total) * self.border
+        return image
+
+    def without_intercept(self, slope: Array) -> Array:
+        """The weights' slope after the intercept's Newton step; from one of shape (d,) or (d + 1,)."""
+        return slope if self.border is None else slope[1:] - (float(slope[0]) / self.total) * self.border
+
+    def with_intercept(self, step: Array, slope: Array) -> Array:
+        """A step of the weights, of shape (d,), with the intercept's that belongs to it in front."""
+        if self.border is None:
+            return step
+        return np.append(-(float(slope[0]) + float(self.border @ step)) / self.total, step)
+
+
+class _HessianOfClasses(NamedTuple):
+    """The Hessian over all weights and intercepts, as products with vectors.
+
+    Intercepts are those of centred columns. So weights hardly move the rows on average, and conjugate
+    gradients need few products, however far from zero the columns are.
+    """
+
+    span: TableSpan
+    likely: Array  # of shape (C, N): probabilities of the classes
+    sizes: Array  # of shape (lead + C d,): approximate diagonal
+
+    def product(self, v: Array) -> Array:
+        """The Hessian-vector product with v, of shape (lead + C d,)."""
+        span, lead, engine, centre = self.span, self.span.lead, self.span.engine, self.span.centre
+        x = v[lead:].reshape(len(self.likely), -1)
+        moved = span.table.product(x, engine)
+        if lead:
+            moved += (v[:lead] - x @ centre)[:, np.newaxis]
+        bent = multinomial_of(span.problem).action(self.likely, span.problem.weight, moved, engine)
+        image: Array = span.table.transposed_product(bent, engine) + span.scale * x
+        if not lead:
+            return image.ravel()
+        sums = engine.total(bent)
+        return np.append(sums, image - np.outer(sums, centre))
+
+    def without_intercept(self, slope: Array) -> Array:
+        """A slope, of shape (lead + C d,), with the intercepts of centred columns."""
+        lead = self.span.lead
+        return np.append(slope[:lead], slope[lead:] - np.outer(slope[:lead], self.span.centre).ravel())
+
+    def with_intercept(self, step: Array, slope: Array) -> Array:
+        """A step with the intercepts of centred columns as one with those of the columns as they are."""
+        lead, x = self.span.lead, step[self.span.lead :].reshape(len(self.likely), -1)
+        return np.append(step[:lead] - (x @ self.span.centre)[:lead], x)

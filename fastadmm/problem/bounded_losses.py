@@ -31,14 +31,15 @@ class _Bounded(Loss):
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return self.gradient_lipschitz
 
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        if self.task == "classification":
+            check_labels(y, weight)
+
 
 class _BoundedResidual(_Bounded):
     """A bounded loss of the residual."""
 
     task: ClassVar[str] = "regression"
-
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        pass
 
     def start_intercept(self, y: Array, weight: Array, offset: Array) -> float:
         return weighted_quantile(y - offset, weight, 0.5 * float(weight.sum()))
@@ -72,7 +73,6 @@ class Welsch(_BoundedResidual):
         return Huber(1.345 / 2.11 * self.c)
 
 
-@dataclass(frozen=True)
 class Sigmoid(_Bounded):
     r""":math:`1 / (1 + e^{t z})`, :math:`t = 2 y - 1`: a smooth count of the errors."""
 
@@ -81,9 +81,6 @@ class Sigmoid(_Bounded):
     family: ClassVar[float] = 2.0
     gradient_lipschitz: ClassVar[float] = math.sqrt(3.0) / 18.0  # at margins of 1.317 on either side
     weak_convexity: ClassVar[float] = gradient_lipschitz
-
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_labels(y, weight)
 
     def convex_start(self) -> Loss:
         return Logistic()

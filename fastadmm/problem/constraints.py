@@ -22,6 +22,7 @@ class Constraint(ABC):
     """A closed convex set, the same for every party."""
 
     name: ClassVar[str]  # what its text form begins with
+    coupled: ClassVar[bool] = False  # whether equations hold between weights, beyond bounds and a ball
 
     @abstractmethod
     def project(self, x: Array) -> Array:
@@ -41,11 +42,6 @@ class Constraint(ABC):
     def radius(self) -> float:
         """Largest norm of a party's weights; infinite where there is no ball."""
         return math.inf
-
-    @property
-    def coupled(self) -> bool:
-        """Whether equations hold between weights, beyond bounds and a ball."""
-        return False
 
     def equations(self, d: int) -> tuple[Array, Array]:
         """A and a of the equations A x = a, the rows of A independent. Shapes: A (k, d); a (k,)."""
@@ -74,7 +70,6 @@ class Constraint(ABC):
         return bool(met.all() and (x >= low).all() and (x <= high).all())
 
 
-@dataclass(frozen=True)
 class AllSpace(Constraint):
     """No constraint."""
 
@@ -84,7 +79,6 @@ class AllSpace(Constraint):
         return x
 
 
-@dataclass(frozen=True)
 class NonNegative(Constraint):
     r""":math:`x \ge 0`."""
 
@@ -268,35 +262,26 @@ CONSTRAINTS: tuple[str, ...] = (
 
 def get_constraint(constraint: str | Constraint | None) -> Constraint:
     """Constraint set of a given text form."""
-    if constraint is None:
-        return AllSpace()
     if isinstance(constraint, Constraint):
         return constraint
+    if constraint is None or constraint == AllSpace.name:
+        return AllSpace()
+    if constraint in (NonNegative.name, Simplex.name):
+        return NonNegative() if constraint == NonNegative.name else Simplex()
     if isinstance(constraint, str):
         name, _, rest = constraint.partition(":")
-        if constraint == AllSpace.name:
-            return AllSpace()
-        if constraint == NonNegative.name:
-            return NonNegative()
-        if constraint == Simplex.name:
-            return Simplex()
         numbers = _numbers(rest)
-        if name == Box.name and len(numbers) == 2:
-            return Box(*numbers)
-        if name in (Ball.name, Simplex.name) and len(numbers) == 1:
-            return Ball(*numbers) if name == Ball.name else Simplex(*numbers)
+        kinds: Any = {(Box.name, 2): Box, (Ball.name, 1): Ball, (Simplex.name, 1): Simplex}
+        if kind := kinds.get((name, len(numbers))):
+            return kind(*numbers)
         if name == "sum" and len(numbers) == 1:
             return Affine((), tuple(numbers))
-        pairs = [(_numbers(row), _numbers(value)) for row, _, value in _parts(rest)]
+        rows = [row.partition("=") for row in rest.split(";")]
+        pairs = [(_numbers(row), _numbers(value)) for row, _, value in rows]
         if name == Affine.name and all(row and len(value) == 1 for row, value in pairs):
             return Affine(tuple(tuple(row) for row, _ in pairs), tuple(value for _, (value,) in pairs))
     instead = choose_instead(constraint, CONSTRAINTS)
     raise ConfigError(f"constraint: unknown constraint {constraint!r}; {instead}")
-
-
-def _parts(text: str) -> list[tuple[str, str, str]]:
-    """Numbers and value of each row of an affine set's text."""
-    return [row.partition("=") for row in text.split(";")]
 
 
 def _numbers(text: str) -> list[float]:

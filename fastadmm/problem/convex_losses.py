@@ -16,7 +16,6 @@ from fastadmm.problem.targets import check_labels, check_shares, check_soft_labe
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
 class Logistic(Loss):
     r""":math:`\log(1 + e^z) - y z`, targets in [0, 1], or any for ``make_problem(soft_targets=True)``."""
 
@@ -25,6 +24,7 @@ class Logistic(Loss):
     task: ClassVar[str] = "classification"
     probabilistic: ClassVar[bool] = True
     gradient_lipschitz: ClassVar[float] = 0.25
+    unit: ClassVar[float] = 0.25
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_soft_labels(y, weight)
@@ -40,16 +40,12 @@ class Logistic(Loss):
     def intercept_of_mean(self, mean: float) -> float:
         return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else 0.0
 
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 0.25
-
     def predict_mean(self, z: Array) -> Array:
         from scipy.special import expit
 
         return expit(z)
 
 
-@dataclass(frozen=True)
 class Binomial(Logistic):
     r"""The logistic loss of a share of successes; the sample weight is the number of trials."""
 
@@ -79,7 +75,6 @@ class _OfResidual(Loss):
         return 0.0  # a difference of two numbers is exact to its own size
 
 
-@dataclass(frozen=True)
 class Squared(_OfResidual):
     r""":math:`\tfrac12 (z - y)^2`."""
 
@@ -92,9 +87,6 @@ class Squared(_OfResidual):
 
     def intercept_of_mean(self, mean: float) -> float:
         return mean
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 1.0
 
 
 class _Clamped(Loss):
@@ -197,7 +189,6 @@ class SmoothedQuantile(_Residual):
         return 1.0 / max(self.gamma, spread)
 
 
-@dataclass(frozen=True)
 class Hinge(_Margin):
     r""":math:`\max(0, 1 - t z)`, :math:`t = 2 y - 1`."""
 
@@ -238,17 +229,14 @@ class SmoothedHinge(_Margin):
         return 1.0 / max(1.0, self.gamma)
 
 
-@dataclass(frozen=True)
 class SquaredHinge(_Margin):
     r""":math:`\max(0, 1 - t z)^2`, :math:`t = 2 y - 1` (without a factor 1/2, as in LIBLINEAR)."""
 
     name: ClassVar[str] = "squared_hinge"
+    unit: ClassVar[float] = 2.0
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return 0.5, np.inf
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 2.0
 
 
 def _spread(values: Array, weight: Array, tau: float) -> float:

@@ -19,6 +19,10 @@ class _LogLink(Loss):
     task: ClassVar[str] = "regression"
     self_concordant: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
+    needs: ClassVar[str] = "counts"  # what its targets are, where they may be zero
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_rates(y, weight, fit_intercept, self.name, self.needs)
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
@@ -33,6 +37,14 @@ class _LogLink(Loss):
         """What the terms of a row's loss are relative to, for unit weight; y and result of shape (N,)."""
         return y
 
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        mean = float(weight @ y) / float(weight.sum())
+        return self.curvature_at(mean) if mean > 0.0 else 1.0
+
+    def curvature_at(self, mean: float) -> float:
+        """Curvature of a row whose mean is its target."""
+        return mean
+
     def link(self, mean: float) -> float:
         return math.log(mean) if mean > 0.0 else -math.inf
 
@@ -44,20 +56,12 @@ class _LogLink(Loss):
         return math.log(mean) if mean > 0.0 else 0.0
 
 
-@dataclass(frozen=True)
 class Poisson(_LogLink):
     r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
 
     compiled: ClassVar[str] = "log_link.poisson"
     name: ClassVar[str] = "poisson"
-
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_rates(y, weight, fit_intercept, self.name, "counts or rates")
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        # The curvature is the mean itself, which has no bound.
-        mean = float(weight @ y) / float(weight.sum())
-        return mean if mean > 0.0 else 1.0
+    needs: ClassVar[str] = "counts or rates"
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
         used = weight > 0.0
@@ -65,7 +69,6 @@ class Poisson(_LogLink):
         return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
 
 
-@dataclass(frozen=True)
 class Gamma(_LogLink):
     r"""Half the gamma deviance with log link: :math:`y e^{-z} + z - \log y - 1`."""
 
@@ -75,8 +78,7 @@ class Gamma(_LogLink):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_positive(y, self.name)
 
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        # The curvature y / mean averages 1 at the best intercept.
+    def curvature_at(self, mean: float) -> float:
         return 1.0
 
     def size_of_row(self, y: Array) -> Array:
@@ -95,6 +97,7 @@ class Tweedie(_LogLink):
 
     compiled: ClassVar[str] = "tweedie.tweedie"
     name: ClassVar[str] = "tweedie"
+    needs: ClassVar[str] = "targets of 0 and above"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"power": (1.0, 2.0)}
     in_model: ClassVar[bool] = True
     power: float = 1.5
@@ -102,13 +105,8 @@ class Tweedie(_LogLink):
     def kernel_arguments(self) -> tuple[float, ...]:
         return (self.power,)
 
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_rates(y, weight, fit_intercept, self.name, "targets of 0 and above")
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        # The curvature where the mean is the target.
-        mean = float(weight @ y) / float(weight.sum())
-        return mean ** (2.0 - self.power) if mean > 0.0 else 1.0
+    def curvature_at(self, mean: float) -> float:
+        return mean ** (2.0 - self.power)
 
     def size_of_row(self, y: Array) -> Array:
         return y ** (2.0 - self.power)
@@ -136,13 +134,11 @@ class NegativeBinomial(_LogLink):
         return (self.alpha,)
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_rates(y, weight, fit_intercept, self.name, "counts")
+        super().check_targets(y, weight, fit_intercept)
         check_whole(y, self.name)
 
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        # The curvature where the mean is the target.
-        mean = float(weight @ y) / float(weight.sum())
-        return mean / (1.0 + self.alpha * mean) if mean > 0.0 else 1.0
+    def curvature_at(self, mean: float) -> float:
+        return mean / (1.0 + self.alpha * mean)
 
     def size_of_row(self, y: Array) -> Array:
         return y + 1.0 / self.alpha

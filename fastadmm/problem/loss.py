@@ -56,6 +56,7 @@ class Loss(ABC):
     limits: ClassVar[dict[str, tuple[float, float]]] = {}  # open interval of each parameter
     in_model: ClassVar[bool] = False
     of_residual: ClassVar[bool] = False  # whether value and conjugate are those of the target zero at z - y
+    unit: ClassVar[float] = 1.0  # a typical second derivative for unit weight, where no data tell
 
     def kernels(self) -> Kernels:
         """The kernels, imported here, so that importing a loss compiles nothing."""
@@ -74,13 +75,13 @@ class Loss(ABC):
         """
         return 1
 
-    @abstractmethod
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         """Natural unit of the penalty r: a typical second derivative for unit weight.
 
         Shapes: y, weight, offset (N,).
         Scaling: lam per mean loss.
         """
+        return self.unit
 
     @property
     def gradient_lipschitz(self) -> float | None:
@@ -135,7 +136,7 @@ class Loss(ABC):
     ) -> float:
         """Norm over rows of what rounding in a loss or its gradient is relative to, beside their own size.
 
-        Shapes: u, y, weight (N,).
+        ``norms``: of u and of the weights. Shapes: u, y, weight (N,).
         """
         return norms[1]
 

@@ -8,7 +8,6 @@ class c of sample i, so that sums, products and acceleration over all of them
 are those of a vector, and the messages of one class are contiguous.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -26,7 +25,6 @@ _NUMBERS_PER_BLOCK = 1 << 16
 FEWEST_ROWS = 1024
 
 
-@dataclass(frozen=True)
 class Multinomial(Loss):
     r""":math:`\log \sum_c e^{z_c} - z_y`, with class numbers 0 to C - 1 as targets.
 
@@ -39,6 +37,7 @@ class Multinomial(Loss):
     task: ClassVar[str] = "classification"
     probabilistic: ClassVar[bool] = True
     vector: ClassVar[bool] = True
+    unit: ClassVar[float] = 0.5  # largest eigenvalue of diag(p) - p p'
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_class_numbers(y, weight, fit_intercept)
@@ -59,10 +58,7 @@ class Multinomial(Loss):
     def most_curvature(
         self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
     ) -> float:
-        return 0.5 * norm  # the largest eigenvalue of diag(p) - p p' times the weight
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        return 0.5  # largest eigenvalue of diag(p) - p p'
+        return self.unit * norm
 
     def predict_mean(self, z: Array) -> Array:
         """Probabilities of shape (N, C) for predictors z of shape (N, C)."""
@@ -131,10 +127,8 @@ class Multinomial(Loss):
         """
         from fastadmm.kernels.multinomial import multinomial_action
 
-        out = np.empty_like(likely)
-        engine.by_leaf(
-            lambda r: multinomial_action(likely, weight, direction, out, *r), engine.leaves(len(weight))
-        )
+        out, leaves = np.empty_like(likely), engine.leaves(len(weight))
+        engine.by_leaf(lambda rows: multinomial_action(likely, weight, direction, out, *rows), leaves)
         return out
 
     def prox_classes(

@@ -93,17 +93,14 @@ class PartyPenalty:
     @property
     def bounds(self) -> bool:
         r"""Whether a square or a set bounds all weights: :math:`h^*` is then finite everywhere."""
-        ends = self.constraint.radius, *self.constraint.bounds
-        if isinstance(self.constraint, Simplex):
-            return True
-        return self.coefficients[1] > 0.0 or math.isfinite(ends[0]) or all(map(math.isfinite, ends[1:]))
+        boxed = all(map(math.isfinite, self.constraint.bounds)) or isinstance(self.constraint, Simplex)
+        return self.coefficients[1] > 0.0 or math.isfinite(self.constraint.radius) or boxed
 
     @property
     def radial(self) -> bool:
         r"""Whether h is a function of :math:`\|x\|` alone: a rotation of all columns does not change it."""
-        low, high = self.constraint.bounds
         one_group = isinstance(self.regularizer, GroupLasso) and len(self.regularizer.members) == 1
-        free = {low, -high} == {-math.inf} and not self.constraint.coupled
+        free = self.constraint.bounds == (-math.inf, math.inf) and not self.constraint.coupled
         return free and (self.regularizer.shares[0] == 0.0 or one_group)
 
     def value(self, x: Array) -> float:
@@ -153,15 +150,17 @@ class PartyPenalty:
 
         Shapes: x, y, at, value (d,).
         """
-        low, high = self.constraint.bounds
-        step = y - x
-        with np.errstate(divide="ignore", invalid="ignore"):
-            up, down = (high - x) / step, (low - x) / step
-            kink = self.regularizer.passes_zero(x, y) if self.regularizer.shares[0] > 0.0 else np.inf
-        at = np.where(step > 0.0, up, np.where(step < 0.0, down, np.inf))
-        value = np.where(step > 0.0, high, low)
+        at, value = self._bounds_met(x, y)
+        kink = self.regularizer.passes_zero(x, y) if self.regularizer.shares[0] > 0.0 else np.inf
         first = kink <= at
         return np.where(first, kink, at), np.where(first, 0.0, value)
+
+    def _bounds_met(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Where each weight on the way from x to y meets a bound, infinite where none, and which it is."""
+        (low, high), step = self.constraint.bounds, y - x
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(step > 0.0, (high - x) / step, np.where(step < 0.0, (low - x) / step, np.inf))
+        return at, np.where(step > 0.0, high, low)
 
     def kinks_between(self, x: Array, y: Array) -> list[float]:
         r"""Places t in (0, 1] on the way x + t (y - x) that cut :math:`\Omega` into (nearly) linear pieces.
@@ -171,13 +170,10 @@ class PartyPenalty:
 
         Shapes: x, y (d,).
         """
-        step = y - x
-        low, high = self.constraint.bounds
+        room, _ = self._bounds_met(x, y)
         with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(step > 0.0, (high - x) / step, np.where(step < 0.0, (low - x) / step, np.inf))
-            crossing = -x / step
-        end = min(1.0, float(room.min()))
-        end = min(end, self.leaves_ball(x, y))
+            crossing = -x / (y - x)
+        end = min(1.0, float(room.min()), self.leaves_ball(x, y))
         if not end > 0.0:
             return []
         if not self.regularizer.separable:
@@ -191,8 +187,7 @@ class PartyPenalty:
         point = x + at * step
         if self.regularizer.separable and self.regularizer.shares[0] > 0.0:
             point[np.abs(point) <= 1e-12 * (np.abs(x) + np.abs(at * step))] = 0.0
-        low, high = self.constraint.bounds
-        for bound in (low, high):
+        for bound in self.constraint.bounds:
             if math.isfinite(bound):
                 near = np.abs(point - bound) <= 1e-12 * (np.abs(x) + np.abs(at * step) + abs(bound))
                 point[near & (step != 0.0)] = bound
@@ -258,7 +253,7 @@ class PartyPenalty:
         first, second = self.coefficients
         radius = self.constraint.radius
         if isinstance(self.constraint, Box):
-            return self._box_conjugate(q, first, second)
+            return float(self._box_conjugates(q).sum())
         if second == 0.0 and math.isinf(radius):
             return 0.0 if self.regularizer.dual_norm(self._unbounded(q)) <= first else math.inf
         norm = float(np.linalg.norm(self.regularizer.shrink(self._unbounded(q), first)))
@@ -294,7 +289,8 @@ class PartyPenalty:
             return float(left @ left) / (2.0 * self.strength) * (1.0 + (len(x) + 8) * 2.0**-52)
         size, value = np.abs(x), self.value(x)
         if isinstance(self.constraint, Box):
-            conjugate = self._box_conjugate_within(q, error)
+            # Convex, so the largest is at an end for each column.
+            conjugate = float(np.maximum(*map(self._box_conjugates, (q - error, q + error))).sum())
         else:
             conjugate = self.conjugate(self.pushed(q, error))
         total = value + conjugate - float(q @ x) + float((error * size).sum())
@@ -395,21 +391,11 @@ class PartyPenalty:
             q = np.maximum(q, 0.0)
         return np.minimum(q, 0.0) if math.isfinite(high) else q
 
-    def _box_conjugate(self, q: Array, first: float, second: float) -> float:
+    def _box_conjugates(self, q: Array) -> Array:
+        """The conjugate's terms of each column; one that is infinite makes all so."""
+        (low, high), (first, second) = self.constraint.bounds, self.coefficients
         if second == 0.0 and np.abs(self._unbounded(q)).max() > first:
-            return math.inf
-        return float(self._box_conjugates(q, first, second).sum())
-
-    def _box_conjugate_within(self, q: Array, error: Any) -> float:
-        """Largest conjugate of a vector within an error of q: convex, so at an end for each column."""
-        ends = q - error, q + error
-        if not all(math.isfinite(self._box_conjugate(end, *self.coefficients)) for end in ends):
-            return math.inf
-        return float(np.maximum(*(self._box_conjugates(end, *self.coefficients) for end in ends)).sum())
-
-    def _box_conjugates(self, q: Array, first: float, second: float) -> Array:
-        """The conjugate's terms of each column, where it is finite."""
-        low, high = self.constraint.bounds
+            return np.full_like(q, math.inf)
         if second > 0.0:
             x = np.clip(self.regularizer.shrink(q, first) / second, low, high)
             return q * x - first * np.abs(x) - 0.5 * second * x * x

@@ -227,7 +227,12 @@ def make_problem(
     for one in own_sets or [allowed]:
         check_compatible(penalty, one, model_loss)
     lam = _checked_lambda(lam)
-    checked, labels = _named_blocks(blocks, names)
+    if len(blocks) == 0:
+        raise InputError("parties: at least one feature block is needed")
+    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
+    if len(labels) != len(blocks):
+        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    checked = [as_block(block, name) for block, name in zip(blocks, labels)]
     if isinstance(penalty, GroupLasso) and penalty.groups is not None and len(penalty.groups) != len(blocks):
         raise ConfigError(
             f"groups: {len(penalty.groups)} entries, but {len(blocks)} parties; one entry per party"
@@ -238,19 +243,17 @@ def make_problem(
     for block, name in zip(checked, labels):
         if block.shape[0] != len(target):
             raise InputError(f"{name}: {block.shape[0]} rows, but y has {len(target)}; align the rows first")
-    n = len(target)
+    n, fit_intercept = len(target), bool(fit_intercept)
     weight, mean_weight = _weights(sample_weight, n)
+    soft = soft_targets and model_loss.name == "logistic"
+    (check_unbiased_targets if soft else model_loss.check_targets)(target, weight, fit_intercept)
+    n_outputs = model_loss.n_outputs(target, n_classes)
     if model_loss.vector:
-        model_loss.check_targets(target, weight, bool(fit_intercept))
-        n_outputs = _count_classes(model_loss, target, n_classes, bool(fit_intercept))
+        if fit_intercept and n_outputs > target.max() + 1:
+            raise InputError(f"y: class {n_outputs - 1} has no sample; leave it out, or fit no intercept")
         shift = _class_offset(offset, n, n_outputs)
     else:
-        n_outputs = 1
         shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
-        if soft_targets and model_loss.name == "logistic":
-            check_unbiased_targets(target, weight, bool(fit_intercept))
-        else:
-            model_loss.check_targets(target, weight, bool(fit_intercept))
     return Problem(
         checked,
         labels,
@@ -259,7 +262,7 @@ def make_problem(
         lam,
         weight,
         shift,
-        bool(fit_intercept),
+        fit_intercept,
         float(weight.sum()),
         test,
         [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
@@ -283,15 +286,6 @@ def _checked_lambda(lam: Any) -> float:
     if lam > LARGEST_FACTOR:
         raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
     return lam
-
-
-def _named_blocks(blocks: Sequence[Any], names: Sequence[str] | None) -> tuple[list[FeatureBlock], list[str]]:
-    if len(blocks) == 0:
-        raise InputError("parties: at least one feature block is needed")
-    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
-    if len(labels) != len(blocks):
-        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
-    return [as_block(block, name) for block, name in zip(blocks, labels)], labels
 
 
 def _weights(sample_weight: Any, n: int) -> tuple[Array, float]:
@@ -338,13 +332,6 @@ def reweighted(problem: Problem, weight: Array) -> Problem:
     scaled = _of_mean_one(weight)
     problem.loss.check_targets(problem.y, scaled, problem.fit_intercept)
     return replace(problem, weight=scaled, total_weight=float(scaled.sum()))
-
-
-def _count_classes(loss: Loss, y: Array, n_classes: int | None, fit_intercept: bool) -> int:
-    count = loss.n_outputs(y, n_classes)
-    if fit_intercept and count > y.max() + 1:
-        raise InputError(f"y: class {count - 1} has no sample; leave it out, or fit no intercept")
-    return count
 
 
 def _class_offset(offset: Any, n_rows: int, n_classes: int) -> Array:

@@ -12,6 +12,7 @@ not convex.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,7 +109,6 @@ class Regularizer(ABC):
         return self.shrink(v, step * first) / (1.0 + step * second)
 
 
-@dataclass(frozen=True)
 class SquaredL2(Regularizer):
     r""":math:`\tfrac12 \|x\|^2` (ridge)."""
 
@@ -116,7 +116,6 @@ class SquaredL2(Regularizer):
     shares: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-@dataclass(frozen=True)
 class L1(Regularizer):
     r""":math:`\|x\|_1` (lasso)."""
 
@@ -136,7 +135,6 @@ class ElasticNet(Regularizer):
         return self.l1_ratio, 1.0 - self.l1_ratio
 
 
-@dataclass(frozen=True)
 class NoRegularizer(Regularizer):
     """Zero. Without a bounded set the gap to the best of all models is infinite."""
 
@@ -301,31 +299,26 @@ def get_regularizer(
                 + (f"choose regularizer {of}, or leave {key} out" if of else has)
             )
     if "l1_ratio" in given:
-        return ElasticNet(_ratio(given["l1_ratio"]))
+        asked = "must be above 0 and at most 1; for 0 choose regularizer l2"
+        return ElasticNet(_number("l1_ratio: ", given["l1_ratio"], 1.0, asked))
     if "width" in given:
-        return LogSum(_width(given["width"]))
+        most = sys.float_info.max
+        return LogSum(
+            _number("regularizer: log_sum: width ", given["width"], most, "must be positive and finite")
+        )
     if given.get("groups") is not None:
         return GroupLasso(_groups(given["groups"]))
     return REGULARIZERS[regularizer]
 
 
-def _ratio(value: Any) -> float:
+def _number(what: str, value: Any, most: float, asked: str) -> float:
+    """A number above 0, and at most so large."""
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"l1_ratio: {value!r} is not a number") from None
-    if not 0.0 < number <= 1.0:
-        raise ConfigError(f"l1_ratio: {value!r} must be above 0 and at most 1; for 0 choose regularizer l2")
-    return number
-
-
-def _width(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"regularizer: log_sum: width {value!r} is not a number") from None
-    if not 0.0 < number < np.inf:
-        raise ConfigError(f"regularizer: log_sum: width {value!r} must be positive and finite")
+        raise ConfigError(f"{what}{value!r} is not a number") from None
+    if not 0.0 < number <= most:
+        raise ConfigError(f"{what}{value!r} {asked}")
     return number
 
 

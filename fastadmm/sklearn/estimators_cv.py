@@ -90,14 +90,8 @@ class _PathModel(_SharingModel, _Grid):
             else:
                 alphas = check_lambdas(np.ravel(np.asarray(self.alphas, dtype=np.float64)).tolist())
         fold = self._folds(X, y, problem.y)
-        chosen = cross_validate(
-            problem,
-            alphas,
-            fold,
-            options,
-            rule=self.selection,
-            score_weight=own_weight,
-        )
+        told = {"rule": self.selection, "score_weight": own_weight}
+        chosen = cross_validate(problem, alphas, fold, options, **told)  # type: ignore[arg-type]
         self._take(chosen, path(problem, alphas, options), columns, problem.n_samples)
         self.privacy_ = no_privacy(problem.names)
         self.clips_rows_ = False
@@ -108,8 +102,9 @@ class _PathModel(_SharingModel, _Grid):
     ) -> None:
         """Set the fitted attributes."""
         point = points[chosen.chosen]
-        if any(p.status is Status.DIVERGED for p in points):
-            raise DivergenceError(next(p.message for p in points if p.status is Status.DIVERGED))
+        for each in points:
+            if each.status is Status.DIVERGED:
+                raise DivergenceError(each.message)
         fitted = [self._model_of(columns, p.weights, p.intercept) for p in points]
         self.alphas_ = np.array(chosen.lambdas)
         self.alpha_ = chosen.lam
@@ -120,19 +115,10 @@ class _PathModel(_SharingModel, _Grid):
         self.duality_gap_path_ = np.array([p.record.gap for p in points])
         self.n_rounds_path_ = np.array([p.n_rounds for p in points])
         self.n_fold_rounds_ = int(chosen.n_rounds.sum())
-        for name, value in fitted[chosen.chosen].items():
-            setattr(self, name, value)
-        self._record(
-            SolveResult(
-                point.weights,
-                point.intercept,
-                point.status,
-                f"at alpha = {point.lam:g}: {point.message}",
-                [point.record],
-                proof=point.proof,
-            ),
-            n_samples,
-        )
+        self.__dict__.update(fitted[chosen.chosen])
+        told, history = f"at alpha = {point.lam:g}: {point.message}", [point.record]
+        model = point.weights, point.intercept, point.status
+        self._record(SolveResult(*model, told, history, proof=point.proof), n_samples)
         self.n_rounds_ = self.n_iter_ = point.n_rounds
 
     def _folds(self, X: Any, y: Any, encoded: Array) -> Array:

@@ -105,10 +105,8 @@ class Scorecard(BaseEstimator):
         self.points_ = pd.DataFrame(
             row for party, own in zip(parties, card.points) for row in point_rows(party, own)
         )
-        self._encoders = {
-            name: _with_points(encoder, own)
-            for (name, encoder), own in zip(self.woe_.encoders_.items(), card.points)
-        }
+        pairs = zip(self.woe_.encoders_.items(), card.points)
+        self._encoders = {name: _with_points(encoder, own) for (name, encoder), own in pairs}
         return self
 
     def score(self, X: Any) -> Array:
@@ -121,8 +119,5 @@ class Scorecard(BaseEstimator):
 
 def _with_points(encoder: Encoder, points: list[tuple[float, ...]]) -> Encoder:
     """The encoder with points in place of weights of evidence."""
-    columns = []
-    for column, own in zip(encoder.columns, points, strict=True):
-        assert column.bins is not None
-        columns.append(replace(column, bins=replace(column.bins, woe=own)))
-    return replace(encoder, columns=tuple(columns))
+    pairs: Any = zip(encoder.columns, points, strict=True)
+    return replace(encoder, columns=tuple(replace(c, bins=replace(c.bins, woe=own)) for c, own in pairs))

@@ -81,24 +81,16 @@ class _UnknownParameter(ConfigError, TypeError):
 
 
 class _Fitted(BaseEstimator):
-    """Attributes of a fit that methods read, how it is told, and whose parameters are refused."""
+    """Attributes of a fit that methods read, and whose parameters are refused."""
 
     coef_: Array
     intercept_: Any
-    party_names_: list[str]
     party_coefs_: list[Array]
     party_columns_: list[Array]
     privacy_: PrivacyStatement
     classes_: Array
     positive_: Any
     class_count_: Array
-    n_samples_fit_: int
-    n_rounds_: int
-    duality_gap_: float
-    stationarity_: float | None
-    status_: Status
-    certified_: bool
-    certified_within_: bool
     _own_lambda: PartyLambda | None = None
     _left: tuple[str, dict[str, Any], list[dict[str, Array]]] | None = None
 
@@ -128,25 +120,6 @@ class _Fitted(BaseEstimator):
             if key:
                 meant = f"unknown parameter {name!r}; did you mean {ours[key]!r}? {note}".strip()
                 raise _UnknownParameter(f"{cls.__name__}: {meant}")
-
-    def __str__(self) -> str:
-        """The parameters and, of a fitted model, what is proved of it and who holds how much."""
-        if not hasattr(self, "status_"):
-            return repr(self)
-        end = f"not certified, {str(self.status_).replace('_', ' ')} after"
-        if self.certified_ or self.certified_within_:
-            end = "certified in" if self.certified_ else "certified among bounded models in"
-        told = [f"{self!r}: {end} {self.n_rounds_} round{'s' * (self.n_rounds_ != 1)}"]
-        for name, value in (("gap", self.duality_gap_), ("stationarity", self.stationarity_)):
-            if value is not None and value < math.inf:
-                told.append(f"{name} {value:.0e}".replace("e-0", "e-"))
-        told += [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
-        told += [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
-        if getattr(self, "positive_", None) is not None:
-            told.append(f"class 1 = {self.positive_!r}")
-        if hasattr(self, "class_count_") and self.positive_ is not None:
-            told[-1] += f" in {self.class_count_[self.classes_ == self.positive_][0]}"
-        return ", ".join(told)
 
 
 @dataclass(eq=False, repr=False)
@@ -240,8 +213,7 @@ class _SharingModel(_Fitted):
                 result, self.privacy_ = self._fit_openly(problem, options, monitor, start, early, same)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
-        for name, value in self._model_of(columns, result.weights, result.intercept).items():
-            setattr(self, name, value)
+        self.__dict__.update(self._model_of(columns, result.weights, result.intercept))
         self._record(result, problem.n_samples)
         if early is not None:
             self.validation_loss_ = result.record.validation
@@ -305,10 +277,28 @@ class _SharingModel(_Fitted):
         check_is_fitted(self, "coef_")
         return coefficients_of_estimator(self, X)
 
+    def __str__(self) -> str:
+        """The parameters and, of a fitted model, what is proved of it and who holds how much."""
+        if not hasattr(self, "status_"):
+            return repr(self)
+        end = f"not certified, {str(self.status_).replace('_', ' ')} after"
+        if self.certified_ or self.certified_within_:
+            end = "certified in" if self.certified_ else "certified among bounded models in"
+        told = [f"{self!r}: {end} {self.n_rounds_} round{'s' * (self.n_rounds_ != 1)}"]
+        for name, value in (("gap", self.duality_gap_), ("stationarity", self.stationarity_)):
+            if value is not None and value < math.inf:
+                told.append(f"{name} {value:.0e}".replace("e-0", "e-"))
+        told += [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
+        told += [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
+        if getattr(self, "positive_", None) is not None:
+            told.append(f"class 1 = {self.positive_!r}")
+        if hasattr(self, "class_count_") and self.positive_ is not None:
+            told[-1] += f" in {self.class_count_[self.classes_ == self.positive_][0]}"
+        return ", ".join(told)
+
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
-        loss = self._checked_loss()
-        tables = tables_of(X) or {None: X}
+        loss, tables = self._checked_loss(), tables_of(X) or {None: X}
         check_columns(tables)
         check_index(tables, y, sample_weight=sample_weight, offset=offset)
         blocks, target, columns = self._training_input(X, y)
@@ -317,19 +307,17 @@ class _SharingModel(_Fitted):
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
         scaling = self._own_lambda = self._scaling(len(blocks))
-        lam: Any = self.alpha if scaling is None else scaling.lam
         if scaling is not None:
             blocks = [block * factor for block, factor in zip(blocks, scaling.factors)]
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
-            )
+        allowed: dict[str, Any] = {"dtype": np.float64, "ensure_non_negative": True}
+        own_weight = _check_sample_weight(sample_weight, blocks[0], **allowed)
+        sample_weight = None if sample_weight is None else own_weight
         problem = make_problem(
             blocks,
             encoded,
             loss=loss.name,
             loss_parameters=loss.parameters,
-            lam=float(lam),
+            lam=float(self.alpha if scaling is None else scaling.lam),  # type: ignore[arg-type]
             fit_intercept=bool(self.fit_intercept),
             sample_weight=self._class_weighted(encoded, sample_weight),
             offset=offset,
@@ -340,7 +328,7 @@ class _SharingModel(_Fitted):
         )
         if scaling is not None:
             problem = replace(problem, own_lambda=scaling, entry_roundings=SCALED)
-        return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
+        return problem, columns, own_weight
 
     def _scaling(self, n_parties: int) -> PartyLambda | None:
         """What scales the parties' columns where every party has its own lambda."""
@@ -349,10 +337,8 @@ class _SharingModel(_Fitted):
         values = [float(value) for value in self._alphas()]
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
-        regularizer = get_regularizer(self.regularizer)
-        each: Sequence[Any] = (
-            self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
-        )
+        regularizer, each = get_regularizer(self.regularizer), self.constraint
+        each = each if isinstance(each, list | tuple) else [each]  # type: ignore[list-item]
         if not all(scales_with_lambda(regularizer, get_constraint(one)) for one in each):
             raise ConfigError(
                 "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
@@ -367,15 +353,11 @@ class _SharingModel(_Fitted):
         several = isinstance(self.alpha, Sequence | np.ndarray) and not isinstance(self.alpha, str)
         return self.alpha if several else [self.alpha]  # type: ignore[return-value]
 
-    def _stratify(self, y: Array) -> bool:
-        """Whether targets are classes, whose shares held-out rows keep."""
-        return self._task == "classification" and not np.any(y % 1)
-
     def _hold_out(self, problem: Problem, own_weight: Array) -> tuple[Problem, EarlyStopping]:
         """The problem without the rows that early stopping holds out, and the rule."""
-        y = problem.y
-        names = self.classes_.tolist() if self._task == "classification" else None
-        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y), names)
+        y, classes = problem.y, self._task == "classification"
+        names, stratify = self.classes_.tolist() if classes else None, classes and not np.any(y % 1)
+        held = held_out_rows(y, self.validation_fraction, self.random_state, stratify, names)
         counted = np.where(held, own_weight, 0.0)
         if not counted.any():
             raise InputError("early_stopping: all held-out rows have weight 0")
@@ -390,11 +372,8 @@ class _SharingModel(_Fitted):
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
-        self.program_, self.exchanges_, self.party_bytes_ = (
-            result.program,
-            result.exchanges,
-            result.party_bytes,
-        )
+        self.program_, self.exchanges_ = result.program, result.exchanges
+        self.party_bytes_ = result.party_bytes
         self.status_ = result.status
         self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
@@ -475,14 +454,14 @@ class _SharingModel(_Fitted):
         if self.ledger is not None:
             raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
         left, self._left = self._left, None
-        if left is None or left[0] != same:
-            solver = Solver(problem, options, start=start, early=early)
-        else:
+        if left is not None and left[0] == same:
             more = options.max_rounds + int(left[1]["n_rounds"])
             solver = Solver(problem, replace(options, max_rounds=more))
+        else:
+            left, solver = None, Solver(problem, options, start=start, early=early)
         try:
             with solver.engine.limited():
-                if left is not None and left[0] == same:
+                if left is not None:
                     solver.restore(*left[1:])
                 result = run_rounds(solver, monitor)
             if same and result.status is Status.MAX_ROUNDS:
@@ -522,9 +501,8 @@ class _SharingModel(_Fitted):
             result = run_rounds(solver, monitor)
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
             statement = replace(solver.statement(), tuning=others)
-            said = {name: statement.weights_line(name) for name in problem.names}
-            notes = [UNCOUNTED] if ledger is None else []
-            notes += [exact_note(exact, "coef_")] if (exact := exact_parties(said)) else []
+            exact = exact_parties({name: statement.weights_line(name) for name in problem.names})
+            notes = [UNCOUNTED] * (ledger is None) + ([exact_note(exact, "coef_")] if exact else [])
             if notes:
                 warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3)
         finally:
@@ -579,8 +557,7 @@ class _SharingModel(_Fitted):
 
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
-        numeric = self._task == "regression"
-        tables = tables_of(X)
+        numeric, tables = self._task == "regression", tables_of(X)
         if tables is not None:
             if self.parties is not None:
                 raise ConfigError(
@@ -616,9 +593,9 @@ class _SharingModel(_Fitted):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
-        check_columns(tables_of(X, self.party_names_) or {None: X})
-        clips = getattr(self, "clips_rows_", False)
-        if clips or tables_of(X, self.party_names_) is not None:
+        tables, clips = tables_of(X, self.party_names_), getattr(self, "clips_rows_", False)
+        check_columns(tables or {None: X})
+        if clips or tables is not None:
             blocks = self._blocks_of(X, self.party_columns_)
             if clips:  # private training clips each row to norm 1
                 from fastadmm.privacy.sensitivity import clip_rows
@@ -637,13 +614,12 @@ class _SharingModel(_Fitted):
             return [take_columns(X, held) for held in columns]
         check_index(tables)
         blocks, widths = self._checked_blocks(tables), [len(held) for held in columns]
-        if [block.shape[1] for block in blocks] != widths:
-            found = [block.shape[1] for block in blocks]
-            raise InputError(
-                f"X: blocks of {found} columns, but {type(self).__name__} was fitted on {widths}"
-            )
-        if len({block.shape[0] for block in blocks}) > 1:
-            raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
+        rows, found = ([block.shape[axis] for block in blocks] for axis in (0, 1))
+        if found != widths:
+            fitted = f"{type(self).__name__} was fitted on {widths}"
+            raise InputError(f"X: blocks of {found} columns, but {fitted}")
+        if len({*rows}) > 1:
+            raise InputError(f"X: blocks of {rows} rows; align the rows first")
         check_features(self, list(tables.values()), columns, reset=False)
         return blocks
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem, TestSet, reweighted
 from fastadmm.solver.early_stopping import mean_loss, predictor, refuse_rare
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.regularization_path import check_lambdas, fit_point
+from fastadmm.solver.regularization_path import check_lambdas, fit_point, refuse_nonconvex
 from fastadmm.solver.warm_start import StartingPoint
 
 Array = np.ndarray
@@ -37,11 +37,8 @@ class FoldFit:
     n_rounds: int
 
 
-class Fitter(Protocol):
-    """Makes, or finds, the fit of a fold; the same arguments always give the same fit."""
-
-    def __call__(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
-        """The fit of that name."""
+#: Makes, or finds, the fit of a fold, of a name; the same arguments always give the same fit.
+Fitter = Callable[[str, Callable[[], FoldFit]], FoldFit]
 
 
 @dataclass
@@ -171,8 +168,7 @@ def cross_validate(
         If the rows left by a fold cannot be trained on, or it holds none of any weight.
     """
     options = options or SolverOptions()
-    if not problem.convex:
-        raise ConfigError("path: needs a convex problem, whose fits a duality gap certifies")
+    refuse_nonconvex(problem)
     if rule not in RULES:
         raise ConfigError(f"rule: unknown rule {rule!r}; choose {', '.join(RULES)}")
     values = check_lambdas(lambdas)

@@ -19,6 +19,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.history import KeptModel, RoundRecord
+from fastadmm.solver.metrics import quick_of
 
 Array = np.ndarray
 
@@ -96,16 +97,12 @@ def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) ->
     """Value of a metric on rows. Returns: naN where it is not defined."""
     if metric == "loss":
         return mean_loss(rows, z, loss, engine)
-    from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
-
     used = rows.weight > 0.0
-    y, z, weight = rows.y[used], z[used], rows.weight[used]
-    if loss.vector:
-        values = quick_class_metrics(y, z, weight)
-    else:
-        values = quick_metrics(loss.task, y, loss.predict_mean(z) if loss.task == "regression" else z, weight)
-    if metric not in values or (metric == "log_loss" and not loss.probabilistic):
-        known = ", ".join(["loss", *(k for k in values if k != "log_loss" or loss.probabilistic)])
+    values = quick_of(loss, rows.y[used], z[used], rows.weight[used])
+    if not loss.probabilistic:
+        values.pop("log_loss", None)
+    if metric not in values:
+        known = ", ".join(["loss", *values])
         raise ConfigError(f"validation_metric: loss {loss.name} has no {metric}; choose {known}")
     value = values[metric]
     return math.nan if value is None else float(value)

@@ -146,10 +146,6 @@ class Attempts(Saved):
     def __init__(self) -> None:
         self.least, self.idle, self.due, self.at_rounding = math.inf, 0, 0, False
 
-    def are_due(self, n_rounds: int) -> bool:
-        """Whether a proof may be tried after this round."""
-        return n_rounds >= self.due
-
     def failed(self, proof: Proof, n_rounds: int) -> None:
         """Take in a proof of less than was claimed."""
         gains = proof.left < _GAIN * self.least

@@ -83,8 +83,7 @@ def multiclass_metrics(
                 "auc": _auc(is_class.astype(np.float64), prob[:, c], weight),
             }
         )
-    areas = [row["auc"] for row in rows if row["auc"] is not None]
-    auc = float(np.mean(areas)) if areas else None
+    auc = _mean_area([row["auc"] for row in rows])
     return {**_of_probabilities(y_, prob, weight), "auc": auc, "classes": rows}
 
 
@@ -141,9 +140,19 @@ def evaluation_metrics(
         return multiclass_metrics(y, loss.predict_mean(scores), names, sample_weight)
     if loss.probabilistic:
         return classification_metrics(y, loss.predict_mean(scores), sample_weight)
-    metrics = quick_metrics(loss.task, y, scores, sample_weight)
-    del metrics["log_loss"]
-    return metrics
+    return {k: v for k, v in quick_of(loss, y, scores, sample_weight).items() if k != "log_loss"}
+
+
+def quick_of(
+    loss: Loss, y: ArrayLike, z: NDArray, sample_weight: ArrayLike | None = None
+) -> dict[str, float | None]:
+    """Metrics for one line of the round log, of a loss. Shapes: y, sample_weight (N,); z (N,) or (N, C)."""
+    if loss.vector:
+        return quick_class_metrics(y, z, sample_weight)
+    if loss.task == "regression":
+        return quick_metrics(loss.task, y, loss.predict_mean(z), sample_weight)
+    metrics = quick_metrics(loss.task, y, z, sample_weight)
+    return metrics if loss.probabilistic else {**metrics, "log_loss": None}
 
 
 def quick_metrics(
@@ -166,13 +175,14 @@ def quick_metrics(
     with np.errstate(over="ignore", invalid="ignore"):
         if task == "classification":
             _check_binary(y_)
-            values: tuple[float | None, ...] = _quick_classification(y_, z_, weight)
+            total, ones = weight.sum(), y_ == 1.0
+            # log(1 + exp(-z)) for class 1 and log(1 + exp(z)) for class 0: no cancellation, no overflow.
+            loss = weight @ np.logaddexp(0.0, np.where(ones, -z_, z_)) / total
+            accuracy = weight[(z_ > 0.0) == ones].sum() / total
+            values: tuple[float | None, ...] = loss, accuracy, _auc(y_, z_, weight)
         else:
             values = _quick_regression(y_, z_, weight)
-    return {
-        name: float(value) if value is not None and np.isfinite(value) else None
-        for name, value in zip(names, values)
-    }
+    return {k: float(v) if v is not None and np.isfinite(v) else None for k, v in zip(names, values)}
 
 
 def quick_class_metrics(
@@ -195,20 +205,16 @@ def quick_class_metrics(
     with np.errstate(divide="ignore"):
         odds = excess - np.log(np.maximum(others, 0.0))
     areas = [_auc((y_ == c).astype(np.float64), odds[:, c], weight) for c in range(z_.shape[1])]
-    known = [area for area in areas if area is not None]
     return {
         "log_loss": float(weight @ loss / total),
         "accuracy": float(weight[np.argmax(z_, axis=1) == y_].sum() / total),
-        "auc": float(np.mean(known)) if known else None,
+        "auc": _mean_area(areas),
     }
 
 
-def _quick_classification(y: NDArray, z: NDArray, weight: NDArray) -> tuple[float, float, float | None]:
-    total = weight.sum()
-    # log(1 + exp(-z)) for class 1 and log(1 + exp(z)) for class 0: no cancellation, no overflow.
-    loss = np.logaddexp(0.0, np.where(y == 1.0, -z, z))
-    accuracy = weight[(z > 0.0) == (y == 1.0)].sum() / total
-    return weight @ loss / total, accuracy, _auc(y, z, weight)
+def _mean_area(areas: Sequence[float | None]) -> float | None:
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _quick_regression(y: NDArray, z: NDArray, weight: NDArray) -> tuple[float, float | None]:

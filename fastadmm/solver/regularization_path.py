@@ -13,7 +13,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.method.certificate import primal_value
+from fastadmm.method.certificate import penalty_unit, primal_value
 from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
@@ -47,15 +47,10 @@ class PathPoint(SolveResult):
         return int(sum(np.count_nonzero(x) for x in self.weights))
 
 
-def _without_features(problem: Problem, engine: Engine) -> tuple[Any, Array]:
-    """Intercept (C,) and gradient, of shape (N,) or (C N,), of the model without features."""
-    total = np.zeros(problem.message_size)
-    with engine.limited():
-        if problem.loss.vector:
-            primal = class_primal_value(problem, total, np.zeros(problem.n_outputs), engine)
-        else:
-            primal = primal_value(problem, total, 0.0, engine)
-    return primal.intercept, primal.gradient
+def refuse_nonconvex(problem: Problem) -> None:
+    """Refuse a problem that has no certificate."""
+    if not problem.convex:
+        raise ConfigError("path: needs a convex problem, whose fits a duality gap certifies")
 
 
 def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
@@ -71,22 +66,25 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     the result is then the largest curvature of the mean loss in the weights at zero, at which every
     direction is shrunk to half or less.
     """
-    if not problem.convex:
-        raise ConfigError("path: needs a convex problem, whose fits a duality gap certifies")
+    refuse_nonconvex(problem)
     engine = engine or Engine(1)
     regularizers = problem.party_regularizers
     if any(r.shares == (0.0, 0.0) for r in regularizers):
         raise ConfigError("path: regularizer none has no lambda; choose l2, l1, elastic_net or group_lasso")
-    intercept, gradient = _without_features(problem, engine)
+    total, vector = np.zeros(problem.message_size), problem.loss.vector
     with engine.limited():
+        if vector:
+            primal = class_primal_value(problem, total, np.zeros(problem.n_outputs), engine)
+        else:
+            primal = primal_value(problem, total, 0.0, engine)
         if all(r.shares[0] > 0.0 for r in regularizers):
             found = 0.0
             for block, r in zip(problem.blocks, regularizers):
-                for part in gradient.reshape(problem.n_outputs, -1):
+                for part in primal.gradient.reshape(problem.n_outputs, -1):
                     image = block.transposed_product(np.ascontiguousarray(part), engine)
                     found = max(found, r.dual_norm(image) / r.shares[0])
         else:
-            found = _largest_curvature(problem, intercept, gradient, engine)
+            found = _largest_curvature(problem, primal.intercept, primal.gradient, engine)
     value = found / problem.total_weight
     return value if math.isfinite(value) and value > 0.0 else 1.0
 
@@ -104,10 +102,7 @@ def _largest_curvature(problem: Problem, intercept: Any, gradient: Array, engine
     else:
         h = np.zeros(problem.n_samples)
     if not h.max() > 0.0:
-        unit = problem.loss.penalty_unit(
-            problem.y, problem.weight, problem.offset[: problem.n_samples], problem.lam
-        )
-        h = unit * problem.weight
+        h = penalty_unit(problem, engine) * problem.weight
     part = np.ascontiguousarray(gradient.reshape(problem.n_outputs, -1)[-1])
     vectors = [block.transposed_product(part, engine) for block in problem.blocks]
     value = 0.0
@@ -217,8 +212,7 @@ def path(
     (0, True)
     """
     options = options or SolverOptions()
-    if not problem.convex:
-        raise ConfigError("path: needs a convex problem, whose fits a duality gap certifies")
+    refuse_nonconvex(problem)
     points: list[PathPoint] = []
     with Engine(options.n_threads) as engine:
         values = lambda_grid(problem, length, ratio, engine) if lambdas is None else check_lambdas(lambdas)

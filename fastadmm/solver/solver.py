@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from fastadmm.proof.prove import prove
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end, pooled_hint, program_line
-from fastadmm.solver.history import KeptModel, LowestModel, RoundRecord, Status
+from fastadmm.solver.history import LowestModel, RoundRecord, Status
 from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
+from fastadmm.solver.metrics import quick_of
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.run import Run
@@ -68,17 +70,13 @@ class Solver(Run):
     ) -> None:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
-        self.centring: Centring | None = None
-        if driver is None:
-            self.centring = centring_of(problem, self.engine)
+        self.centring: Centring | None = centring_of(problem, self.engine) if driver is None else None
         if self.centring is not None:
             problem = self.centring.problem(problem)
-            early = None if early is None else replace(early, rows=self.centring.rows(early.rows))
-            start = (
-                None
-                if start is None
-                else replace(start, intercept=self._inner(start.weights, start.intercept))
-            )
+            if early is not None:
+                early = replace(early, rows=self.centring.rows(early.rows))
+            if start is not None:
+                start = replace(start, intercept=self._inner(start.weights, start.intercept))
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
         self.lowest: LowestModel | None = None
@@ -126,9 +124,8 @@ class Solver(Run):
     @property
     def intercept(self) -> Any:
         """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
-        if self.centring is None:
-            return self.method.intercept
-        return self._outer(self.method.weights(), self.method.intercept)
+        weights = [] if self.centring is None else self.method.weights()
+        return self._outer(weights, self.method.intercept)
 
     def _inner(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
         """The intercept for centred columns, of a model of the columns themselves."""
@@ -164,8 +161,7 @@ class Solver(Run):
         """The talk of :meth:`prepare`; nobody is asked where a run is ``reopened``."""
         if self.prepared:
             return
-        begin = time.perf_counter()
-        with self.engine.limited():
+        with self._working():
             if self.driver.local:
                 self.method.prepare_parties()
             loss = self.method.reopen() if reopened else (yield from self.method.prepare())
@@ -173,14 +169,12 @@ class Solver(Run):
                 begin_at(self.method, self.start, self.problem)
         self.divergence.start = loss / self.problem.total_weight
         self.prepared = True
-        self._spend(time.perf_counter() - begin)
 
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
         yield from self.preparing()
-        begin = time.perf_counter()
         w = self.problem.total_weight
-        with self.engine.limited():
+        with self._working():
             measured = yield from self.method.round()
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
             norms = self.method.weight_norms()
@@ -188,7 +182,8 @@ class Solver(Run):
                 norms = self.problem.own_lambda.norms(norms)
             test, validation = None, None
             if self.problem.test is not None:
-                test = self._test_metrics((yield from self._predictor("test", self.problem.test)))
+                z = yield from self._predictor("test", self.problem.test)
+                test = quick_of(self.problem.loss, self.problem.test.y, z, self.problem.test.weight)
             if self.watch is not None:
                 z = yield from self._predictor("validation", self.watch.rule.rows)
                 validation = self.watch.value(z, self.engine)
@@ -199,7 +194,6 @@ class Solver(Run):
         root = math.sqrt(measured.penalty or 1.0)
         residual = math.hypot(root * measured.primal_residual, measured.dual_residual / root)
         self.diverged = self.divergence.diverged(objective, residual)
-        self._spend(time.perf_counter() - begin)
         self.last_record = RoundRecord(
             round=self.n_rounds,
             seconds=self.seconds,
@@ -221,42 +215,36 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
-        if (
-            self.method.proves_stationarity
-            and not self.diverged
-            and self._is_to_be_measured(self.last_record)
-        ):
-            begin = time.perf_counter()
-            with self.engine.limited():
-                fresh = yield from self.method.fresh_stationarity()
-            self.last_record = replace(self.last_record, stationarity=fresh)
-            self._spend(time.perf_counter() - begin)
-        if (
-            self.watch is not None
-            and not self.diverged
-            and self.watch.take(self.last_record, self.method.intercept)
-        ):
-            yield from self._keep(self.watch)
+        if self.method.proves_stationarity and not self.diverged:
+            at_end = self.n_rounds >= self.options.max_rounds  # no clock decides on an exchange
+            if at_end or (measured.stationarity or 0.0) <= self.options.stationarity:
+                with self._working():
+                    fresh = yield from self.method.fresh_stationarity()
+                self.last_record = replace(self.last_record, stationarity=fresh)
+        if self.watch is not None and not self.diverged:
+            yield from self._take(self.watch)
         if self.problem.convex and not self.diverged and self._is_to_be_proved(self.last_record):
-            begin = time.perf_counter()
-            yield from self._prove_round(self.last_record)
-            self._spend(time.perf_counter() - begin)
-        if (lowest := self.lowest) is not None and lowest.take(self.last_record, self.method.intercept):
-            yield from self._keep(lowest)
+            with self._working():
+                yield from self._prove_round(self.last_record)
+        if self.lowest is not None:
+            yield from self._take(self.lowest)
         return self.last_record
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Add what is done meanwhile, with one thread of BLAS, to the run's time."""
+        begin = time.perf_counter()
+        with self.engine.limited():
+            yield
+        self._spend(time.perf_counter() - begin)
 
     def _is_to_be_proved(self, record: RoundRecord) -> bool:
         """Whether a round is the last, as far as rounds know, or has a limit."""
         return self._is_due(record) or self._limit(record) is not None
 
-    def _is_to_be_measured(self, record: RoundRecord) -> bool:
-        """Whether a round's weights may be stationary, or are the last."""
-        at_end = self.n_rounds >= self.options.max_rounds  # no clock decides on an exchange
-        return at_end or (record.stationarity or 0.0) <= self.options.stationarity
-
     def _is_due(self, record: RoundRecord) -> bool:
         """Whether a proof decides how the run goes on after a round."""
-        due = self._claims(record) and self.attempts.are_due(record.round)
+        due = self._claims(record) and record.round >= self.attempts.due
         if not self.driver.local:  # one exchange: no clock decides, and what is kept is proved in the end
             return due or (self.n_rounds >= self.options.max_rounds and self._kept_round is None)
         return due
@@ -267,7 +255,8 @@ class Solver(Run):
         Of an optimum of almost zero no relative accuracy can be reached: rounds do not end by themselves.
         """
         nothing = self.options.gap > 0.0 and record.gap_absolute <= _ROUNDING * self.divergence.start
-        if nothing or self._proves_enough(record) or self._proves_within(record):
+        within = record.gap_within is not None and record.gap_within <= self.options.gap > 0.0
+        if nothing or within or self._proves_enough(record):
             return True
         # A proof has the weights themselves, and nothing of messages' rounding.
         hidden = self.method.hidden / self.problem.total_weight
@@ -283,19 +272,18 @@ class Solver(Run):
         weights, until that gains nothing. The record stays what rounds found: a run with other limits logs
         the same.
         """
-        claims, due = self._claims(record), self._is_due(record)
+        counts = self._claims(record) and self._is_due(record)
         with self.engine.limited():
             if self.driver.local:
-                weights = self.method.weights()
-                proof = self.prove(weights, self._outer(weights, self.method.intercept))
+                proof = self.prove(self.method.weights(), self.intercept)
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
-            if claims and due and not proof.settled:
+            if counts and not proof.settled:
                 self.attempts.failed(proof, record.round)
-            if claims and due and not proof.settled and not self.attempts.in_vain:
-                self.bound.value = proof.bound
-                self.method.bound = proof.bound * self.problem.total_weight
-                self.method.tighten(_TIGHTER)
+                if not self.attempts.in_vain:
+                    self.bound.value = proof.bound
+                    self.method.bound = proof.bound * self.problem.total_weight
+                    self.method.tighten(_TIGHTER)
         self.proof, self.proof_round = proof, record.round
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
@@ -340,11 +328,9 @@ class Solver(Run):
                 return proof
             near = None if smooth else known[0]
             u = refined_dual(self.problem, weights, inner, near, self.engine)
-            return (
-                proof
-                if u is None
-                else proof.better(prove(self.problem, weights, inner, [u], self.engine, *asked))
-            )
+            if u is None:
+                return proof
+            return proof.better(prove(self.problem, weights, inner, [u], self.engine, *asked))
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
         if not self.problem.convex or self.diverged:
@@ -359,8 +345,11 @@ class Solver(Run):
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
-    def _keep(self, kept: KeptModel) -> Talk[None]:
-        """Keep the present weights, or let the parties elsewhere do so."""
+    def _take(self, kept: ValidationWatch | LowestModel) -> Talk[None]:
+        """Keep the present weights, or let the parties elsewhere do so, if this round's are the best."""
+        assert self.last_record is not None
+        if not kept.take(self.last_record, self.method.intercept):
+            return
         if self.driver.local:
             kept.weights = [np.array(w, order="C") for w in self.method.weights()]
         else:
@@ -388,8 +377,8 @@ class Solver(Run):
 
     def _final(self, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any) -> Exchange:
         """Ask every party for something that it does with its weights."""
-        own = [{**self.method.final_arguments(m), **arguments} for m in range(self.problem.n_parties)]
-        return Exchange([Call(m, name, asked) for m, asked in enumerate(own)], pace)
+        given, parties = self.method.final_arguments, range(self.problem.n_parties)
+        return Exchange([Call(m, name, {**given(m), **arguments}) for m in parties], pace)
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
@@ -401,21 +390,8 @@ class Solver(Run):
 
         ``kept``: of the round that held-out rows chose.
         """
-        more = {"kept": True} if kept else {}
-        yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
-
-    def _test_metrics(self, z: np.ndarray) -> dict[str, float | None]:
-        test = self.problem.test
-        assert test is not None
-        from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
-
-        loss = self.problem.loss
-        if loss.vector:
-            return quick_class_metrics(test.y, z, test.weight)
-        if loss.task == "regression":
-            return quick_metrics(loss.task, test.y, loss.predict_mean(z), test.weight)
-        metrics = quick_metrics(loss.task, test.y, z, test.weight)
-        return metrics if loss.probabilistic else {**metrics, "log_loss": None}
+        more: dict[str, Any] = {"kept": True} if kept else {}
+        yield self._final("finish", model_id=model_id, **more)
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""
@@ -447,19 +423,10 @@ class Solver(Run):
     def _proves_enough(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached, among all models."""
         wanted, absolute = self.options.gap, self.options.gap_absolute
-        if wanted > 0 and record.gap <= wanted:
-            return True
-        return absolute > 0 and record.gap_absolute <= absolute
-
-    def _proves_within(self, record: RoundRecord) -> bool:
-        """Whether the relative gap is reached among models of bounded size."""
-        within = record.gap_within
-        return within is not None and self.options.gap > 0.0 and within <= self.options.gap
+        return record.gap <= wanted > 0.0 or record.gap_absolute <= absolute > 0.0
 
     def describe(self, status: Status, record: RoundRecord) -> str:
-        start = self.divergence.start
-        proof = self.kept_proof or self.proof
-        told = describe_end(status, record, self.problem, self.options, self.method, start, self.watch, proof)
+        told = describe_end(self, status, record)
         lower = self._lower if status is not Status.DIVERGED else None
         if lower is not None and lower.record is not None:
             told += f"; the model of round {lower.record.round} is kept, whose objective is lower"
@@ -539,8 +506,7 @@ class Solver(Run):
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
             if self.attempts.in_vain or self._is_to_be_proved(self.last_record):  # no proof is taken over
-                weights = self.method.weights()
-                self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
+                self.proof = self.prove(self.method.weights(), self.intercept)
                 self.proof_round = self.n_rounds
 
     def _check_restored(self, claimed: float) -> None:
@@ -571,7 +537,7 @@ class Solver(Run):
 
     def hint(self) -> str:
         away = self.engine.shares_rows or not self._checkable  # clocks of workers differ
-        if self._pooled or self.options.secrecy != "none" or away:
+        if self._pooled or self.sums_only or away:
             return ""
         return pooled_hint(self.problem, self.engine, self.seconds)
 
