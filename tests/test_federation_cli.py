@@ -11,7 +11,7 @@ import pytest
 from fastadmm.between.schema import unapproved
 from fastadmm.cli.app import _command, main
 
-from federation_tools import Parties, begin_run, federated
+from federation_tools import Parties, advance, begin_run
 from rounds_tools import data_of, separate
 from run_tools import refused, run, start
 
@@ -103,8 +103,7 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "send them: fastadmm agent approve" in said
     with closing(Parties(home)) as parties:
         parties.approve(folder.path)
-        with federated(folder, parties.ask) as training:
-            training.advance()
+        advance(folder, parties.ask)
     for verb in (["status"], ["coordinator", "status"]):
         assert run(*verb, folder.path) == 0
         assert "stopped at the round limit after 1 round" in capsys.readouterr().out
