@@ -6,18 +6,15 @@ import shutil
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 import pytest
-from fastadmm.between.agent import party_step
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import approve_fingerprints
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Waiting, ask_by_file
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
@@ -60,27 +57,6 @@ def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) ->
     with closing(SocketParties(tmp_path)) as parties:
         directory = train_with(parties, **values)
     assert_like_in_process(parties, directory, reference(tmp_path, tmp_path / "d.parts", **values))
-
-
-def test_one_party_answers_by_socket_and_one_by_files(tmp_path: Path) -> None:
-    values, home = {"lambda": 1e-3, "rounds": 3}, tmp_path / NAMES[1]
-    separate(data_of(tmp_path), tmp_path)
-    folder = begin_run(tmp_path, **values)
-    state = home / "agent" / json.loads((folder.path / "run.json").read_text())["run"]
-    with closing(SocketParties(tmp_path)) as parties:
-        parties.approve(folder.path)
-
-        def ask(name: str, raw: bytes, seconds: float) -> bytes:
-            return (parties.ask if name == NAMES[0] else partial(ask_by_file, home))(name, raw, seconds)
-
-        while not (folder.path / "result.json").exists():
-            try:
-                advance(folder, ask)
-            except Waiting as waiting:
-                (request,) = waiting.requests
-                out = request.parent.with_name("answers") / request.name
-                party_step(home / f"{NAMES[1]}.h5", state, request, out, threads=1)
-    assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
 
 
 @pytest.mark.representatives(1)

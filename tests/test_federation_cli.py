@@ -31,7 +31,6 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
     agent = ("agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket)
     with start(*agent) as process:
-        assert process.stdout is not None
         assert "listens" in process.stdout.readline()
         again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
         assert "somebody serves" in refused(capsys, 6, *again)
@@ -123,7 +122,6 @@ def test_ctrl_c_ends_the_wait_for_who_is_lost(home: Path, verb: str) -> None:
     if verb == "align":
         pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     with start("federate", verb, *more, "-o", home / "out") as process:
-        assert process.stderr is not None
         while "next attempt in 4 s" not in (line := process.stderr.readline()):
             assert line
         process.send_signal(signal.SIGINT)

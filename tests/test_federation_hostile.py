@@ -256,8 +256,6 @@ def test_answers_that_are_none_or_make_no_round_are_not_kept(
 
 
 # --- files ------------------------------------------------------------------------------------------------
-
-
 def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)

@@ -299,7 +299,6 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
 
 
 # --- what noise or masks were to protect -----------------------------------------------------------------
-
 PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
 
 
@@ -391,8 +390,6 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 
 
 # --- alignments -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Request]]]:
     """A party that has a table and no features yet, and what asks it to compare ids."""
