@@ -37,8 +37,6 @@ REPETITIONS = {"squared": (100, 100, 20), "hinge": (5, 20, 5)}
 
 
 # --- data --------------------------------------------------------------------------------------------------
-
-
 def lending(data: Path) -> tuple[np.ndarray, np.ndarray]:
     """9000 loans after the paper's recipe, with a constant: integer codes, ten public components.
 
@@ -100,8 +98,6 @@ def synthetic_fraud(n: int = 90_000) -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- measuring ---------------------------------------------------------------------------------------------
-
-
 def people(
     X: np.ndarray, y: np.ndarray, loss: str, *, limit: float = math.inf, euclidean: bool = False
 ) -> Any:
@@ -181,32 +177,18 @@ def slope(x: np.ndarray, samples: np.ndarray) -> list[float]:
     return [fit(samples), float(np.quantile(drawn, 0.025)), float(np.quantile(drawn, 0.975))]
 
 
-#: Per problem: loss, rows per owner for figures over n, assumed bound Xi, and where claims have numbers.
-PROBLEMS: dict[str, dict[str, Any]] = {
-    "synthetic regression": {
-        "loss": "squared",
-        "sizes": [10_000, 30_000, 100_000, 250_000],
-        "xi": 8.0,
-        "named": [(250_000, 1.0), (250_000, 10.0), (350_000, 10.0)],
-    },
-    "synthetic SVM": {
-        "loss": "hinge",
-        "sizes": [3000, 10_000, 30_000],
-        "xi": 8.0,
-        "named": [(30_000, 1.0)],
-    },
-    "Lending Club": {
-        "loss": "squared",
-        "sizes": [300, 1000, 3000],
-        "xi": 8.0,
-        "named": [(3000, 1.0), (3000, 10.0)],
-    },
-    "card fraud": {
-        "loss": "hinge",
-        "sizes": [3000, 10_000, 30_000],
-        "xi": 8.0,
-        "named": [(30_000, 1.0)],
-    },
+def problem(loss: str, sizes: list[int], *named: tuple[int, float]) -> dict[str, Any]:
+    """Loss, rows per owner for figures over n, where claims have numbers; the bound Xi is assumed."""
+    return {"loss": loss, "sizes": sizes, "xi": 8.0, "named": named}
+
+
+PROBLEMS = {
+    "synthetic regression": problem(
+        "squared", [10_000, 30_000, 100_000, 250_000], (250_000, 1.0), (250_000, 10.0), (350_000, 10.0)
+    ),
+    "synthetic SVM": problem("hinge", [3000, 10_000, 30_000], (30_000, 1.0)),
+    "Lending Club": problem("squared", [300, 1000, 3000], (3000, 1.0), (3000, 10.0)),
+    "card fraud": problem("hinge", [3000, 10_000, 30_000], (30_000, 1.0)),
 }
 
 
@@ -381,8 +363,6 @@ def measure_scenarios(
 
 
 # --- forecast ----------------------------------------------------------------------------------------------
-
-
 def measure_forecast(data: Path) -> list[dict[str, Any]]:
     """Measured over forecast mean gap of the constant step on the loans: eps, T and mechanisms."""
     from fastadmm.owners.forecast import Forecast, Member, Pilot
@@ -412,23 +392,13 @@ def measure_forecast(data: Path) -> list[dict[str, Any]]:
                     seed=rounds,
                 )  # fmt: skip
                 gap = float(population.objective(models).mean()) - optimum
-                found.append(
-                    {
-                        "mechanism": mechanism,
-                        "rounds": rounds,
-                        "epsilon": epsilon,
-                        "measured": gap,
-                        "forecast": forecast.gap().to_json(),
-                        "bound": forecast.bound(),
-                        "ratio": gap / forecast.gap().training,
-                    }
-                )
+                case = {"mechanism": mechanism, "rounds": rounds, "epsilon": epsilon, "measured": gap}
+                told = {"forecast": forecast.gap().to_json(), "bound": forecast.bound()}
+                found.append({**case, **told, "ratio": gap / forecast.gap().training})
     return found
 
 
 # --- beyond the paper --------------------------------------------------------------------------------------
-
-
 def measure_beyond(data: Path) -> dict[str, Any]:
     """Relative fitness of every variant at equal (epsilon, delta), on the loans and on synthetic rows."""
     cases = {
@@ -486,36 +456,24 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
         print(rows[-1], flush=True)
 
     add("no training (θ = 0)", "–", "–", 0, zero)
-    add(
-        "Algorithm 1 as printed",
-        "Laplace, l1 clip",
-        "ρ/(T²k), ρ = 1/β",
-        40,
-        run("laplace", "algorithm1", 40, 1 / beta),
-    )
-    add(
-        "Algorithm 2 as printed",
-        "Laplace, l1 clip",
-        "c₁/√k, c₁ = 1/β",
-        40,
-        run("laplace", "algorithm2", 40, 1 / beta),
-    )
-    counts = (5, 10, 20, 40, 80)
-    for mechanism, text in (("laplace", "Laplace, l1 clip"), ("gaussian", "Gaussian, l2 clip")):
-        values = {T: run(mechanism, "constant", T, 1 / beta) for T in counts}
-        add("constant step", text, "1/β", 40, values[40])
+    for number, step in ((1, "ρ/(T²k), ρ = 1/β"), (2, "c₁/√k, c₁ = 1/β")):
+        psi = run("laplace", f"algorithm{number}", 40, 1 / beta)
+        add(f"Algorithm {number} as printed", "Laplace, l1 clip", step, 40, psi)
+    for name, again, text, step, of in (
+        ("constant step", "constant step", "Laplace, l1 clip", "1/β",
+         lambda T: run("laplace", "constant", T, 1 / beta)),
+        ("constant step", "constant step", "Gaussian, l2 clip", "1/β",
+         lambda T: run("gaussian", "constant", T, 1 / beta)),
+        ("step searched on released values", "the same", "Gaussian, l2 clip", "adaptive", adaptive),
+    ):  # fmt: skip
+        values = {T: of(T) for T in (5, 10, 20, 40, 80)}
+        add(name, text, step, 40, values[40])
         best = min(values, key=values.__getitem__)
-        add("constant step, best T of 5", text, "1/β", best, values[best])
-    values = {T: adaptive(T) for T in counts}
-    add("step searched on released values", "Gaussian, l2 clip", "adaptive", 40, values[40])
-    best = min(values, key=values.__getitem__)
-    add("the same, best T of 5", "Gaussian, l2 clip", "adaptive", best, values[best])
+        add(f"{again}, best T of 5", text, step, best, values[best])
     return rows
 
 
 # --- pages -------------------------------------------------------------------------------------------------
-
-
 def forecast_block(numbers: dict[str, Any]) -> str:
     """Measured over forecast."""
     cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in numbers["forecast"]}
@@ -544,15 +502,8 @@ def beyond_block(numbers: dict[str, Any]) -> str:
     for k, first in enumerate(numbers["beyond"][names[0]]):
         items = [numbers["beyond"][name][k] for name in names]
         rounds = " / ".join(dict.fromkeys(str(item["rounds"]) for item in items))
-        rows.append(
-            [
-                first["name"],
-                first["answers"],
-                first["step"],
-                rounds,
-                *(f"{item['psi']:.3g}" for item in items),
-            ]
-        )
+        psi = [f"{item['psi']:.3g}" for item in items]
+        rows.append([first["name"], first["answers"], first["step"], rounds, *psi])
     return table(["method", "answers", "step", "T", *names], rows)
 
 
@@ -561,15 +512,9 @@ def shares_block(numbers: dict[str, Any]) -> str:
     rows = []
     for name, found in numbers["problems"].items():
         for k, at in enumerate(found["named"]):
-            first = [
-                name, f"{found['xi']:g}", f"{100 * found['beyond_xi']:.3g} %", f"{found['largest']:.3g}",
-            ] if k == 0 else [""] * 4  # fmt: skip
-            rows.append(
-                [
-                    *first, f"{at['n']:,}", f"{at['epsilon']:g}", f"{at['psi']:.2g}",
-                    f"{at['psi_covering']:.2g}",
-                ]
-            )  # fmt: skip
+            first = [name, f"{found['xi']:g}", f"{100 * found['beyond_xi']:.3g} %", f"{found['largest']:.3g}"]
+            psi = [f"{at['psi']:.2g}", f"{at['psi_covering']:.2g}"]
+            rows.append([*(first if k == 0 else [""] * 4), f"{at['n']:,}", f"{at['epsilon']:g}", *psi])
     header = [
         "data", "Ξ assumed", "records beyond it at θ = 0", "largest", "n each", "ε", "ψ with the assumed Ξ",
         "ψ with the largest as Ξ",
@@ -737,7 +682,6 @@ BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
 
 
 # --- pictures ----------------------------------------------------------------------------------------------
-
 COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
 
 
@@ -787,10 +731,8 @@ def _draw_loss(numbers: dict[str, Any], names: tuple[str, str], first: int) -> A
         low = min(np.min(s["means"]) for s in scenarios)
         high = max(np.max(s["means"]) for s in scenarios)
         for axes, scenario in zip(bottom[1:], scenarios):
-            title = (
-                f"{name}, owners 2 and 3:\n{scenario['others']} rows, ε = {scenario['budget']:g} "
-                f"(fig. {first + 4})"
-            )
+            others = f"{scenario['others']} rows, ε = {scenario['budget']:g}"
+            title = f"{name}, owners 2 and 3:\n{others} (fig. {first + 4})"
             _surface(axes, epsilons, sizes, np.array(scenario["means"]), LogNorm, title, (low, high))
     return figure
 
@@ -806,15 +748,9 @@ def _surface(
     )  # fmt: skip
     for i in range(len(y)):
         for j in range(len(x)):
-            axes.text(
-                j + 0.5,
-                i + 0.5,
-                f"{values[i, j]:.1g}",
-                ha="center",
-                va="center",
-                fontsize=5.5,
-                color="black" if scale(max(values[i, j], 1e-12)) > 0.6 else "white",
-            )
+            colour = "black" if scale(max(values[i, j], 1e-12)) > 0.6 else "white"
+            place = {"ha": "center", "va": "center", "fontsize": 5.5, "color": colour}
+            axes.text(j + 0.5, i + 0.5, f"{values[i, j]:.1g}", **place)
     axes.set_xticks(np.arange(len(x)) + 0.5, labels=[f"{e:g}" for e in x])
     axes.set_yticks(np.arange(len(y)) + 0.5, labels=[str(n) for n in y])
     axes.set_title(title)

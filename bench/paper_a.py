@@ -50,23 +50,10 @@ RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
 class Case(NamedTuple):
-    """A data set, its test rows and how it runs.
+    """A data set, its test rows and how it runs; labels are 0/1.
 
-    Attributes
-    ----------
-    key, title : str
-    X, y : matrix of shape (N, d) and ndarray of shape (N,)
-        Labels 0/1.
-    X_test, y_test : matrix and ndarray
-    bounds : list of int
-        Columns where parties end: the paper's split.
-    other : list of int
-        The same with 2 parties for 3 and 3 for 2.
-    lam : float
-        Per mean loss; the paper's lambda of its summed loss is N times this.
-    epochs : int
-    sigmas : tuple of float
-        Noise on each parameter.
+    Parties end at the columns ``bounds``, the paper's split, or ``other``: 2 parties for 3 and 3 for 2.
+    Lambda is per mean loss, N times smaller than the paper's; noise of size sigma is on each parameter.
     """
 
     key: str
@@ -83,8 +70,6 @@ class Case(NamedTuple):
 
 
 # --- data ------------------------------------------------------------------------------------------
-
-
 def to_unit_range(X: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Columns brought to -1 ... 1 by the training rows, as LIBSVM's gisette_scale is; constant ones to 0."""
     low, high = X.min(axis=0), X.max(axis=0)
@@ -98,48 +83,17 @@ def cases(data: Path) -> Iterator[Case]:
 
     X, y = load_svmlight_file(str(data / "a9a.bz2"), n_features=123)
     X_test, y_test = load_svmlight_file(str(data / "a9a.t.bz2"), n_features=123)
-    yield Case(
-        "a9a",
-        "a9a",
-        X.toarray(),
-        (y > 0) * 1.0,
-        X_test.toarray(),
-        (y_test > 0) * 1.0,
-        [0, 66, 123],
-        [0, 41, 82, 123],
-        1e-4,
-        50,
-        (0.01, 0.03, 0.1, 0.3),
-    )
-    archive = np.load(data / "gisette_like.npz")
-    X, X_test = to_unit_range(archive["X_train"].astype(float), archive["X_valid"].astype(float))
-    yield Case(
-        "gisette_like",
-        "gisette_like (not gisette)",
-        X,
-        (archive["y_train"] > 0) * 1.0,
-        X_test,
-        (archive["y_valid"] > 0) * 1.0,
-        [0, 2000, 4000, 5000],
-        [0, 2500, 5000],
-        1e-3,
-        50,
-        (0.003, 0.01, 0.03, 0.1),
-    )
-    archive = np.load(data / "mnist_4v9.npz")
-    yield Case(
-        "mnist",
-        "MNIST 4/9 (not gisette)",
-        archive["X"] / 255.0,
-        (archive["y"] > 0) * 1.0,
-        archive["Xt"] / 255.0,
-        (archive["yt"] > 0) * 1.0,
-        [0, 314, 628, 784],
-        [0, 392, 784],
-        1e-4,
-        50,
-        (0.01, 0.03, 0.1, 0.3),
-    )
+    rows = X.toarray(), (y > 0) * 1.0, X_test.toarray(), (y_test > 0) * 1.0
+    yield Case("a9a", "a9a", *rows, [0, 66, 123], [0, 41, 82, 123], 1e-4, 50, (0.01, 0.03, 0.1, 0.3))
+    found = np.load(data / "gisette_like.npz")
+    X, X_test = to_unit_range(found["X_train"].astype(float), found["X_valid"].astype(float))
+    rows = X, (found["y_train"] > 0) * 1.0, X_test, (found["y_valid"] > 0) * 1.0
+    parties, sigmas = ([0, 2000, 4000, 5000], [0, 2500, 5000]), (0.003, 0.01, 0.03, 0.1)
+    yield Case("gisette_like", "gisette_like (not gisette)", *rows, *parties, 1e-3, 50, sigmas)
+    found = np.load(data / "mnist_4v9.npz")
+    rows = found["X"] / 255.0, (found["y"] > 0) * 1.0, found["Xt"] / 255.0, (found["yt"] > 0) * 1.0
+    parties, sigmas = ([0, 314, 628, 784], [0, 392, 784]), (0.01, 0.03, 0.1, 0.3)
+    yield Case("mnist", "MNIST 4/9 (not gisette)", *rows, *parties, 1e-4, 50, sigmas)
 
 
 def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
@@ -148,17 +102,8 @@ def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
 
 
 # --- the paper's algorithm and its baseline --------------------------------------------------------
-
-
 class Workshop:
-    """A case's problem for some cut of its columns, whose factorisations are made once for all runs.
-
-    Parameters
-    ----------
-    case : Case
-    bounds : list of int
-        Columns where parties end.
-    """
+    """A case's problem for some cut of its columns, whose factorisations are made once for all runs."""
 
     def __init__(self, case: Case, bounds: list[int]) -> None:
         from fastadmm.problem.problem import TestSet, make_problem
@@ -264,22 +209,9 @@ def descend(
 
     For each mini-batch every party sends its local prediction; their sum, the shared prediction, gives
     every party its gradient. The step of mini-batch t is ``step / sqrt(t)``, FDML's schedule.
-    Asynchronous, a party adds its own prediction to what it last saw of each other one's.
-
-    Parameters
-    ----------
-    blocks : list of ndarray of shape (N, d_m)
-    y : ndarray of shape (N,)
-        0/1.
-    lam : float
-        Per mean loss.
-    step : float
-    epochs, seed : int
-    watch : callable
-        Called with the weights before the first epoch and after each.
-    staleness : int
-        The others' weights behind their predictions are up to so many mini-batches old, each as many as
-        is drawn, all equally likely; 0 is the synchronous algorithm.
+    Asynchronous, a party adds its own prediction to what it last saw of each other one's: weights up to
+    ``staleness`` mini-batches old, each as many as is drawn, all equally likely. ``watch`` is called with the
+    weights before the first epoch and after each.
     """
     rng, delays = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     d = sum(block.shape[1] for block in blocks)
@@ -317,20 +249,7 @@ def frank_wolfe(
     """Frank and Wolfe's algorithm over distributed features (Bellet et al. 2015): one column in each round.
 
     From zero; each party names the column with the largest entry of its gradient, the largest of all
-    goes to everybody, and the step towards that corner of the l1 ball is the best one.
-
-    Parameters
-    ----------
-    blocks : list of ndarray of shape (N, d_m)
-    y : ndarray of shape (N,)
-        0/1.
-    lam : float
-        Per mean loss.
-    radius : float
-        Of the ball.
-    epochs : int
-    watch : callable
-        Called with the weights before the first epoch and after each.
+    goes to everybody, and the step towards that corner of the l1 ball of this radius is the best one.
     """
     weights, z = [np.zeros(block.shape[1]) for block in blocks], np.zeros(len(y))
     watch(weights)
@@ -360,8 +279,6 @@ def frank_wolfe(
 
 
 # --- measuring -------------------------------------------------------------------------------------
-
-
 def measure_case(case: Case) -> dict[str, Any]:
     """Everything the page shows of one data set."""
     shop = Workshop(case, case.bounds)
@@ -444,14 +361,8 @@ def try_penalties(shop: Workshop, optimum: float) -> dict[str, Any]:
     for rho in PENALTIES:
         values = shop.run_paper(WATCHED, rho)
         excess = [value / optimum - 1.0 for value in values["objective"]]
-        runs.append(
-            {
-                "rho": rho,
-                "at_epochs": rounded(excess[shop.case.epochs]),
-                "last": rounded(excess[-1]),
-                "diverged": values["diverged"],
-            }
-        )
+        ends = {"at_epochs": rounded(excess[shop.case.epochs]), "last": rounded(excess[-1])}
+        runs.append({"rho": rho, **ends, "diverged": values["diverged"]})
     return {"parties": len(shop.blocks), "runs": runs}
 
 
@@ -529,8 +440,6 @@ def measure(chosen: Iterator[Case]) -> dict[str, Any]:
 
 
 # --- page ------------------------------------------------------------------------------------------
-
-
 def epochs_to(values: list[float], level: float) -> int | None:
     """The first epoch at or below a level; None if there is none."""
     return next((k for k, value in enumerate(values) if value <= level), None)
@@ -557,104 +466,90 @@ def claims(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The paper's claims, what was measured and whether that agrees."""
     from fastadmm.privacy.paper_noise import corollary_epsilon
 
-    rows = []
+    rows: list[tuple[str, str, str]] = []
+
+    def add(*row: str) -> None:
+        rows.append(row)
+
     cases = found["cases"]
     a9a = cases["a9a"]
     admm, sgd = (a9a["curves"][name]["test"] for name in ("admm", "sgd"))
     slower, same = admm[5] > sgd[5], abs(admm[-1] - sgd[-1]) < 0.005
-    rows.append(
-        (
-            "a9a: ADMM is slightly slower than SGD, the test log loss is the same in the end",
-            f"after 5 epochs {admm[5]:.3f} against {sgd[5]:.3f}, after {a9a['epochs']} epochs "
-            f"{admm[-1]:.3f} against {sgd[-1]:.3f}",
-            verdict(slower and same),
-        )
+    add(
+        "a9a: ADMM is slightly slower than SGD, the test log loss is the same in the end",
+        f"after 5 epochs {admm[5]:.3f} against {sgd[5]:.3f}, after {a9a['epochs']} epochs "
+        f"{admm[-1]:.3f} against {sgd[-1]:.3f}",
+        verdict(slower and same),
     )
     for case in list(cases.values())[1:]:
         test = case["curves"]["admm"]["test"]
         few, name = epochs_to(test, 0.08), case["title"]
-        rows.append(
-            (
-                "gisette: ADMM is at a test log loss of 0.08 after a few epochs",
-                f"{name}: {'never' if few is None else f'after {few} epochs'}; {test[10]:.3f} after 10, "
-                f"{test[-1]:.3f} after {case['epochs']}",
-                verdict(few is not None and few <= 10),
-            )
+        add(
+            "gisette: ADMM is at a test log loss of 0.08 after a few epochs",
+            f"{name}: {'never' if few is None else f'after {few} epochs'}; {test[10]:.3f} after 10, "
+            f"{test[-1]:.3f} after {case['epochs']}",
+            verdict(few is not None and few <= 10),
         )
         sgd, longer = case["curves"]["sgd"]["test"], case["longer"]
-        rows.append(
-            (
-                "gisette: SGD needs many more epochs and comes to 0.1 only",
-                f"{name}: {sgd[10]:.3f} after 10 epochs, {sgd[-1]:.3f} after {case['epochs']}, "
-                f"{longer['test']:.3f} after {longer['epochs']}",
-                f"more epochs: {verdict(sgd[10] > test[10] and longer['test'] > test[-1])}; "
-                f"0.1 only: {verdict(longer['test'] > 0.095)}",
-            )
+        add(
+            "gisette: SGD needs many more epochs and comes to 0.1 only",
+            f"{name}: {sgd[10]:.3f} after 10 epochs, {sgd[-1]:.3f} after {case['epochs']}, "
+            f"{longer['test']:.3f} after {longer['epochs']}",
+            f"more epochs: {verdict(sgd[10] > test[10] and longer['test'] > test[-1])}; "
+            f"0.1 only: {verdict(longer['test'] > 0.095)}",
         )
         pooled = case["baselines"]["pooled"]
-        rows.append(
-            (
-                "gisette: ADMM is better than scikit-learn on all features, "
-                "because it suits many features better",
-                f"{name}: {test[-1]:.4f} against {pooled['default']:.4f} with scikit-learn's C = 1; "
-                f"the exact optimum of ADMM's own problem (its λ) has {pooled['same']:.4f}",
-                verdict(test[-1] < pooled["default"]) + explanation(test[-1], pooled),
-            )
+        add(
+            "gisette: ADMM is better than scikit-learn on all features, "
+            "because it suits many features better",
+            f"{name}: {test[-1]:.4f} against {pooled['default']:.4f} with scikit-learn's C = 1; "
+            f"the exact optimum of ADMM's own problem (its λ) has {pooled['same']:.4f}",
+            verdict(test[-1] < pooled["default"]) + explanation(test[-1], pooled),
         )
     for case in cases.values():
         best, last = case["optimum"]["objective"], case["epochs"]
         ours, theirs = case["curves"]["admm"], case["frank_wolfe"]
-        rows.append(
-            (
-                "Frank-Wolfe is efficient for sparse features, ADMM more so for dense and for many ones "
-                "(one of its texts)",
-                f"{case['title']}: after {last} epochs the objective is {above(ours, best)} above "
-                f"the optimum with ADMM, {above(theirs, best)} with Frank-Wolfe; test log loss "
-                f"{ours['test'][-1]:.3f} against {theirs['test'][-1]:.3f}{behind(ours, theirs)}",
-                verdict(ours["objective"][-1] < theirs["objective"][-1]),
-            )
+        add(
+            "Frank-Wolfe is efficient for sparse features, ADMM more so for dense and for many ones "
+            "(one of its texts)",
+            f"{case['title']}: after {last} epochs the objective is {above(ours, best)} above "
+            f"the optimum with ADMM, {above(theirs, best)} with Frank-Wolfe; test log loss "
+            f"{ours['test'][-1]:.3f} against {theirs['test'][-1]:.3f}{behind(ours, theirs)}",
+            verdict(ours["objective"][-1] < theirs["objective"][-1]),
         )
     for case in cases.values():
         together, alone = case["baselines"]["pooled"]["default"], case["baselines"]["party_1"]["default"]
-        rows.append(
-            (
-                "All features are better than party 1's alone",
-                f"{case['title']}: {together:.3f} against {alone:.3f}",
-                verdict(together < alone),
-            )
+        add(
+            "All features are better than party 1's alone",
+            f"{case['title']}: {together:.3f} against {alone:.3f}",
+            verdict(together < alone),
         )
         kept = noise_kept(case)
         largest = case["noise"][-1]
-        rows.append(
-            (
-                "Moderate noise still leaves a gain over party 1 alone, too much ruins the model",
-                f"{case['title']}: gain kept at σ = {', '.join(f'{s:g}' for s in kept) or 'none'}; "
-                f"at σ = {largest['sigma']:g} the log loss is {np.mean(largest['last']):.2f}",
-                verdict(bool(kept) and np.mean(largest["last"]) > alone),
-            )
+        add(
+            "Moderate noise still leaves a gain over party 1 alone, too much ruins the model",
+            f"{case['title']}: gain kept at σ = {', '.join(f'{s:g}' for s in kept) or 'none'}; "
+            f"at σ = {largest['sigma']:g} the log loss is {np.mean(largest['last']):.2f}",
+            verdict(bool(kept) and np.mean(largest["last"]) > alone),
         )
     for case in cases.values():
         ranks = ", ".join(f"{r} of {w}" for r, w in zip(case["rank"], case["widths"], strict=True))
-        rows.append(
-            (
-                "Noise N(0, σ²(DᵀD)⁻¹) on the parameters (three of its four texts)",
-                f"{case['title']}: rank {ranks}" + (": no inverse" if case["rank"] != case["widths"] else ""),
-                verdict(case["rank"] == case["widths"]),
-            )
+        add(
+            "Noise N(0, σ²(DᵀD)⁻¹) on the parameters (three of its four texts)",
+            f"{case['title']}: rank {ranks}" + (": no inverse" if case["rank"] != case["widths"] else ""),
+            verdict(case["rank"] == case["widths"]),
         )
     total = corollary_epsilon(1.0, 20, found["delta"])
-    rows.append(
-        (
-            "With less than 20 epochs the loss of privacy is contained",
-            f"its own Corollary 1 says ε' = {total:.0f} for 20 epochs of the largest ε it allows, 1; "
-            "in truth ε = ∞",
-            verdict(False),
-        )
+    add(
+        "With less than 20 epochs the loss of privacy is contained",
+        f"its own Corollary 1 says ε' = {total:.0f} for 20 epochs of the largest ε it allows, 1; "
+        "in truth ε = ∞",
+        verdict(False),
     )
     proofs = "[false for M ≥ 3](theory.md#jacobi-the-papers-algorithm-1): its bound lacks M"
-    rows.append(("Theorems 1 and 2: Algorithm 1 converges, at the rate O(1/ε)", proofs, verdict(False)))
+    add("Theorems 1 and 2: Algorithm 1 converges, at the rate O(1/ε)", proofs, verdict(False))
     proofs = "[no proof](privacy.md#noise-on-parameters): Lemma 1 is false"
-    rows.append(("Theorem 3: noise that makes a round private", proofs, verdict(False)))
+    add("Theorem 3: noise that makes a round private", proofs, verdict(False))
     return rows
 
 

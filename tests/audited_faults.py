@@ -50,11 +50,7 @@ class Fault:
 
 
 FAULTS: list[Fault] = []
-
-
 BOTH = ("message", "fusion")
-
-
 Faulty = Callable[..., Any]
 Place = tuple[Any, str]
 
@@ -76,6 +72,11 @@ def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
 
 def _given_first(faulty: Faulty, honest: Faulty) -> Faulty:
     return lambda *given, **named: faulty(honest, *given, **named)
+
+
+def then(change: Faulty) -> Faulty:
+    """What is there, and a change of what it gives, by that and what was given."""
+    return lambda honest, *given, **named: change(honest(*given, **named), *given)
 
 
 def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.ndarray]) -> None:
@@ -210,16 +211,6 @@ def target_three_times(_, self, w):
     return np.clip(w, -limit, limit)
 
 
-def smaller_for_many(honest, settings, mu, n):
-    sensitivity, made = honest(settings, mu, n)
-    return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
-
-
-def halved(honest, settings, mu, n):
-    found = honest(settings, mu, n)
-    return Sensitivity(0.5 * found.value, found.theorem)
-
-
 def two_rounds_more(honest, self):
     true = self.settings
     self.settings = true.with_(rounds=true.rounds + 2)
@@ -250,11 +241,6 @@ def less_in_the_second(honest, self, w, round):
     return self.noise.release(self.exact(w), level, round, self.engine)
 
 
-def offset_by_the_clean_mean(honest, self, w, round):
-    sent = honest(self, w, round)
-    return GridMessage(sent.integers + int(np.rint(self.exact(w).mean() / sent.grid)), sent.grid)
-
-
 FAULTS += [Fault("more rounds than charged", ("message",), more_rounds)]
 CLIP_ROWS, NOISED = (message_party, "clip_rows"), (message_party.MessageParty, "noised")
 LEVEL = (message_party, "message_level")
@@ -274,22 +260,25 @@ instead(
         "messages clipped at one and a half": (exact_one_and_a_half, (message_party.MessageParty, "exact")),
         "targets clipped at three times their bound": (
             target_three_times, (message_party.MessageParty, "public_target")),
-        "smaller declared noise for many records": (smaller_for_many, (message, "message_level"), LEVEL),
+        "smaller declared noise for many records": (
+            then(lambda made, settings, mu, n: (made[0], replace(made[1], sigma=0.8 * made[1].sigma))
+                 if n > 5_000 else made), (message, "message_level"), LEVEL),
         "agents calibrate for one round less": (
             lambda honest, settings, mu, n: honest(
                 settings.with_(rounds=max(1, settings.rounds - 1)), mu, n), LEVEL),
-        "half the sensitivity": (halved, (message_party, "message_sensitivity")),
+        "half the sensitivity": (
+            then(lambda found, *_: Sensitivity(0.5 * found.value, found.theorem)),
+            (message_party, "message_sensitivity")),
         "clean messages in the shrinkage": (shrunk_by_clean_messages, (message.MessageSolver, "_shrunk")),
         "less noise in the second round": (less_in_the_second, NOISED),
-        "an offset by the mean of the clean message": (offset_by_the_clean_mean, NOISED),
+        "an offset by the mean of the clean message": (
+            then(lambda sent, self, w, round: GridMessage(
+                sent.integers + int(np.rint(self.exact(w).mean() / sent.grid)), sent.grid)), NOISED),
     },
 )  # fmt: skip
 
 
 # --- mode "fusion"
-def with_exact_scores(honest, self, target, classes):
-    answer = honest(self, target, classes)
-    return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
 
 def largest_entry(honest, block):
@@ -346,11 +335,6 @@ def clean_median(honest, block, target, public_class, budget_, source, engine, n
     return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
 
 
-def step_by_the_longest(honest, block, norms, *given):
-    made = honest(block, norms, *given)
-    return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
-
-
 def half_as_much_again(honest, cls, name, block, engine, terms):
     made = honest(cls, name, block, engine, terms)
     b = made.budget
@@ -366,7 +350,9 @@ instead(
             lambda honest, block: honest(block) / (4 if block.shape[1] > 1 else 1), NORMS),
         "rows up to twice the norm kept": (
             lambda honest, *given: (n := honest(*given)) * np.where(n < 2.0**-7, 0.5, 1.0), NORMS),
-        "exact scores beside the message": (with_exact_scores, (fusion_party.FusionParty, "fuse")),
+        "exact scores beside the message": (
+            then(lambda made, self, *_: {**made, "scores": self.block.product(self.weights, self.engine)}),
+            (fusion_party.FusionParty, "fuse")),
         "largest entry for norm in sparse rows": (largest_entry, NORMS),
         "exact symbols inside the range": (exact_inside, SYMBOLS),
         "exact symbols of late rows": (exact_late, SYMBOLS),
@@ -376,7 +362,10 @@ instead(
         "moments not clipped": (moments_of_any_size, (fusion_party, "release_moments")),
         "the mean square without noise": (clean_mean_square, (fusion_party, "release_moments")),
         "a median of the clean scores": (clean_median, (fusion_party, "make_message")),
-        "a step by the longest row": (step_by_the_longest, (fusion_party, "private_descent")),
+        "a step by the longest row": (
+            then(lambda made, block, norms, *_: replace(
+                made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))),
+            (fusion_party, "private_descent")),
         "the exact row norm": (
             lambda honest, norms, *_: float(np.quantile(norms, 0.9)) or 1.0, (fusion_party, "find_row_norm")),
         "half the noise for many columns": (
@@ -398,16 +387,6 @@ def in_pairs(_, y, epsilon, source, round, engine):
     return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
 
 
-def true_classes(honest, y, *given):
-    made = honest(y, *given)
-    return replace(made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))
-
-
-def scaled_target(honest, y, *given):
-    made = honest(y, *given)
-    return replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))
-
-
 FLIPS, PUBLISHED = (public, "randomise_labels"), (fusion, "publish_labels")
 instead(
     "fusion",
@@ -419,8 +398,12 @@ instead(
                 np.arange(len(y)) > 5_000, y, honest(y, *given)).astype(np.uint8), FLIPS),
         "labels of one class flipped alone": (
             lambda honest, y, *given: np.where(y > 0.5, honest(y, *given), 0).astype(np.uint8), FLIPS),
-        "true classes beside randomised targets": (true_classes, PUBLISHED),
-        "a target scaled by the true share": (scaled_target, PUBLISHED),
+        "true classes beside randomised targets": (
+            then(lambda made, y, *_: replace(
+                made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))), PUBLISHED),
+        "a target scaled by the true share": (
+            then(lambda made, y, *_: replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))),
+            PUBLISHED),
     },
 )  # fmt: skip
 
@@ -441,23 +424,12 @@ def nothing_for_agents(honest, self, draw):
         honest(self, draw)
 
 
-def drawn_again(honest, self, name, question, payment, draw, build):
-    return honest(releases.Releases(), name, question, payment, draw, build)
-
-
 def rounded_down(patch: Patch) -> None:
     patch(statement, "rounded_up", lambda value: statement._rounded(value, math.floor))
 
-    def less(honest, *given):
-        made = honest(*given)
-        return replace(made, epsilon=0.99 * made.epsilon)
+    less = then(lambda made, *_: replace(made, epsilon=0.99 * made.epsilon))
 
     _replace(patch, less, [(private_run, "state"), (releases, "state")])
-
-
-def without_the_label(honest, *arguments):
-    made = honest(*arguments)
-    return replace(made, person_epsilon=made.joint_epsilon)
 
 
 def halves_epsilon(patch: Patch) -> None:
@@ -501,7 +473,9 @@ instead(
         "second draws for nothing": (
             lambda honest, self, charge: bool(self.planned(charge)) or honest(self, charge),
             (ledger.Ledger, "holds")),
-        "stored releases drawn again": (drawn_again, (releases.Releases, "obtain")),
+        "stored releases drawn again": (
+            lambda honest, self, name, question, payment, draw, build: build(
+                releases.Releases._draw(self, None, question, payment, draw)), (releases.Releases, "obtain")),
         "a budget that is not enforced": (lambda *given: None, (ledger.Ledger, "_check")),
         "charges add up to their largest": (
             largest, (sys.modules[ledger.Spent.__module__], "compose_gdp")),
@@ -518,7 +492,8 @@ instead(
         "labels not charged": (
             lambda honest, *given: replace(honest(*given), charges=[]),
             (public, "label_payment"), (private_run, "label_payment")),
-        "a person without the label": (without_the_label, (private_run, "state")),
+        "a person without the label": (
+            then(lambda made, *_: replace(made, person_epsilon=made.joint_epsilon)), (private_run, "state")),
     },
 )  # fmt: skip
 instead(

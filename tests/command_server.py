@@ -48,8 +48,6 @@ def command_server(program: str = __file__) -> Iterator[Path]:
     address = place / "socket"
     command = [sys.executable, "-P", program, str(address)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True)
-    assert server.stdin is not None
-    assert server.stdout is not None
     # The server ends when its input closes: no fork of this process may hold it.
     os.register_at_fork(after_in_child=server.stdin.close)
     try:

@@ -55,6 +55,14 @@ class Parties:
             own = run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent"
             confirmed(agent_approve, *own)
 
+    def begin(self, **values: Any) -> RunFolder:
+        """A run that all have approved, with the fingerprints that sums only need."""
+        run = begin_run(self.folder, **values)
+        self.approve(run.path)
+        if values.get("secrecy") == "sums":
+            self.compare_keys(run.path)
+        return run
+
     def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""
         with federated(RunFolder(run, EXCHANGE), ask or self.ask) as training:
@@ -142,12 +150,20 @@ def federated(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> A
             run.close()
 
 
+def advance(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> dict[str, Any]:
+    """Go on with a run, to its end if nothing is in the way."""
+    with federated(folder, ask) as run:
+        return run.advance()
+
+
+def lost(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> None:
+    """Go on with a run until somebody is lost."""
+    with pytest.raises(Lost):
+        advance(folder, ask)
+
+
 def train_with(parties: Parties, **values: object) -> Path:
     """A whole run with these agents."""
-    folder = begin_run(parties.folder, **values)  # type: ignore[arg-type]
-    parties.approve(folder.path)
-    if values.get("secrecy") == "sums":
-        parties.compare_keys(folder.path)
-    with federated(folder, parties.ask) as run:
-        run.advance()
+    folder = parties.begin(**values)
+    advance(folder, parties.ask)
     return folder.path

@@ -348,7 +348,6 @@ def watched(seed: int, start: int, stop: int, directory: Path) -> Iterator[dict[
         command = [sys.executable, "-P", __file__, *map(str, (seed, start, stop, directory))]
         with open(directory / f"worker-{start}.log", "w+b") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
-            assert process.stdout is not None
             at, problem, buffer = -1, "", b""
             while True:
                 # The first line waits for the seeds.

@@ -93,7 +93,7 @@ def value(loss: Any, z: Array, y: Array) -> Array:
             growth = np.log1p(np.exp(z) / k) - np.log1p(y / k)
             return (y + k) * growth - np.where(y > 0, y * (z - np.log(np.maximum(y, 1e-300))), 0)
         case "sigmoid":
-            return 1 / (1 + np.exp(m))
+            return 1 / (1 + np.exp(np.clip(m, -700, 700)))
         case "tukey":
             c = p["c"]
             return c * c / 6 * (1 - np.maximum(1 - ((z - y) / c) ** 2, 0) ** 3)

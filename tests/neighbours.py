@@ -140,7 +140,6 @@ class Coordinator:
         except (ProtocolError, ValueError, TypeError, OverflowError):
             self.seen.append("not sent")
             return {}
-        assert self.agent is not None
         got = self.agent.handle("coordinator", "a", raw)
         envelope = open_envelope(got, len(got), "answer")
         if envelope.head["kind"] == "refusal":

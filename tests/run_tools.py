@@ -245,6 +245,11 @@ def assert_clean(run_directory: Path) -> None:
     assert not [p.name for p in run_directory.rglob(".*")]
 
 
+def within(folder: Path) -> Path:
+    """A new directory in a test's own one."""
+    return Path(tempfile.mkdtemp(dir=folder))
+
+
 def n_lines(path: Path) -> int:
     """Whole lines of a file; 0 where it is absent."""
     return path.read_bytes().count(b"\n") if path.exists() else 0

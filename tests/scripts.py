@@ -12,8 +12,6 @@ def script_of(place: str) -> ModuleType:
     """A script such as ``bench/readme.py``, as a module."""
     path = ROOT / place
     spec = importlib.util.spec_from_file_location(place.removesuffix(".py").replace("/", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))  # of scripts that share something
     try:

@@ -66,7 +66,7 @@ def test_a_linear_map_is_solved_in_as_many_steps_as_it_has_dimensions():
     assert np.linalg.norm(slow - fixed) > 1e2 * np.linalg.norm(v - fixed)
 
 
-def test_the_oldest_difference_is_forgotten_first():
+def test_histories_that_say_nothing_are_not_trusted():
     size, memory = 8, 3
     function, _ = linear_map(size, 0.8)
     long, short = plain(size, memory), plain(size, memory)
@@ -78,9 +78,7 @@ def test_the_oldest_difference_is_forgotten_first():
             recent = short.extrapolate(function(v), function(v) - v)
     assert long.count == short.count == memory
     np.testing.assert_allclose(last, recent, rtol=1e-9)
-
-
-def test_reset_forgets_and_a_repeated_point_is_not_trusted():
+    # Reset forgets and a repeated point is not trusted.
     fast = plain(4, 5)
     rng = np.random.default_rng(3)
     for _ in range(4):

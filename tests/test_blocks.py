@@ -90,19 +90,6 @@ def test_columns_whose_squares_overflow_are_refused_by_number(kind):
             check_scale(as_block(kind(matrix)), "block", engine)
 
 
-def test_a_gram_matrix_by_way_of_dense_rows_is_the_same():
-    rng = np.random.default_rng(5)
-    matrix = np.where(rng.random((700, 90)) < 0.6, rng.normal(size=(700, 90)), 0.0)
-    weight = rng.random(700)
-    block = CSRBlock(sp.csr_array(matrix))
-    assert block._gram_is_filled(Engine(1))
-    assert not CSRBlock(sp.csr_array(np.eye(90)))._gram_is_filled(Engine(1))
-    with Engine(2) as engine:
-        expected = matrix.T @ (weight[:, None] * matrix)
-        np.testing.assert_allclose(block.gram(engine, weight), expected, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(block.gram(engine), matrix.T @ matrix, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
 def test_a_product_alone_on_its_thread_has_the_same_bits(kind):
     matrix = values(2 * ROWS_PER_PIECE + 5, 6)
@@ -165,7 +152,7 @@ def test_sparse_rows_with_unsorted_and_repeated_indices(index_type):
     np.testing.assert_array_equal(source.data, data)
 
 
-def test_dense_data_are_kept_without_a_copy_and_density_is_reported():
+def test_dense_and_sparse_rows_are_taken_as_they_are():
     matrix = np.ones((4, 3))
     assert as_block(matrix).matrix is matrix
     assert as_block(matrix).density == 1.0
@@ -173,6 +160,17 @@ def test_dense_data_are_kept_without_a_copy_and_density_is_reported():
     block = DenseBlock(matrix)
     assert as_block(block) is block
     assert isinstance(as_block(sp.eye_array(3).tocsr()), CSRBlock)
+    # A gram matrix by way of dense rows is the same.
+    rng = np.random.default_rng(5)
+    matrix = np.where(rng.random((700, 90)) < 0.6, rng.normal(size=(700, 90)), 0.0)
+    weight = rng.random(700)
+    block = CSRBlock(sp.csr_array(matrix))
+    assert block._gram_is_filled(Engine(1))
+    assert not CSRBlock(sp.csr_array(np.eye(90)))._gram_is_filled(Engine(1))
+    with Engine(2) as engine:
+        expected = matrix.T @ (weight[:, None] * matrix)
+        np.testing.assert_allclose(block.gram(engine, weight), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(block.gram(engine), matrix.T @ matrix, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def test_a_first_answer_is_about_inner_products_of_rows_and_refused_beyond_what_
         check_answer(("respond_first", {**asked, "exact": True}), first, N, "here")
 
 
-def test_a_run_goes_on_as_it_began():
+def test_a_run_goes_on_as_it_began_and_messages_of_both_precisions_together():
     _, problem = build(5)
     one = Solver(problem, options(directions="one"))
     for _ in range(3):
@@ -303,9 +303,7 @@ def test_a_run_goes_on_as_it_began():
     assert resumed.round().objective == one.round().objective
     for solver in (one, resumed):
         solver.close()
-
-
-def test_from_a_warm_start_messages_of_both_precisions_go_together():
+    # From a warm start messages of both precisions go together.
     from fastadmm.solver.warm_start import StartingPoint
 
     _, problem = build(7)
@@ -323,7 +321,7 @@ def nearly_equal():
     return make_problem([base + 1e-3 * rng.normal(size=base.shape) for _ in range(4)], y, lam=1e-8)
 
 
-def test_where_rounding_is_what_is_left_messages_are_restated_in_double_precision():
+def test_restatements_in_double_precision_change_no_bit_of_a_resumed_run():
     problem = nearly_equal()
     solver = Solver(problem, options(gap=1e-11, max_rounds=60))
     kinds = []
@@ -339,9 +337,7 @@ def test_where_rounding_is_what_is_left_messages_are_restated_in_double_precisio
     assert len(kinds) < 60
     at = kinds.index(False)
     assert at < len(kinds) - 1 or record.gap <= 1e-11
-
-
-def test_a_run_is_resumed_on_either_side_of_a_restatement():
+    # A run is resumed on either side of a restatement.
     problem = nearly_equal()
     straight = Solver(problem, options(gap=0.0))
     objectives, states = [], []

@@ -148,27 +148,23 @@ def test_lagrangian_and_lyapunov_value_along_an_accelerated_run(loss, intercept)
     assert accelerated > 10
 
 
-def test_a_run_in_which_the_best_bound_comes_before_the_last_round_keeps_it():
-    bound = LowerBound()
-    assert bound.update(1.0, 0.5) == (0.5, 1.0)
-    assert bound.update(1.2, 0.3) == (pytest.approx(0.7), pytest.approx(1.4))
-    assert bound.update(0.6, 0.55) == (pytest.approx(0.05), pytest.approx(0.05 / 0.55))
-    assert bound.value == 0.55
-
-
-def test_relative_gap_without_a_positive_bound():
+def test_bounds_that_are_none_stay_none():
     bound = LowerBound()
     assert bound.update(1.0, -1.0) == (2.0, math.inf)
     assert LowerBound(1.0).update(1.0, -2.0) == (0.0, 0.0)
     assert LowerBound(0.0).update(0.0, -1.0) == (0.0, 0.0)
-
-
-def test_not_a_number_never_becomes_a_bound():
+    # Not a number never becomes a bound.
     bound = LowerBound(0.25)
     bound.update(math.nan, math.nan)
     bound.update(math.inf, math.nan)
     bound.update(math.inf, -math.inf)
     assert bound.value == 0.25
+    # A run in which the best bound comes before the last round keeps it.
+    bound = LowerBound()
+    assert bound.update(1.0, 0.5) == (0.5, 1.0)
+    assert bound.update(1.2, 0.3) == (pytest.approx(0.7), pytest.approx(1.4))
+    assert bound.update(0.6, 0.55) == (pytest.approx(0.05), pytest.approx(0.05 / 0.55))
+    assert bound.value == 0.55
 
 
 # --- the root finder of the intercept

@@ -131,12 +131,20 @@ def test_help_of_every_command(capsys, command):
         assert f"fastadmm {command}" in out or f" {command} " in out
 
 
-def test_help_lists_the_commands(capsys):
+def test_help_lists_commands_and_fits_the_terminal(capsys, monkeypatch):
     for arguments in (["--help"], ["-h"], []):
         assert run(*arguments) == 0
         out = capsys.readouterr().out
         positions = [re.search(rf"(?m)^\W*{command}\s", out).start() for command in COMMANDS]
         assert positions == sorted(positions)
+    # No line is broken by the terminal, and every option is there.
+    for width in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for name in ("train", "convert", "owners", "privacy"):
+            assert run(name, "--help") == 0
+            out = capsys.readouterr().out
+            assert max(map(len, out.splitlines())) <= width, name
+    assert "--help, -h" in out
 
 
 def test_help_names_every_option_of_train(capsys, monkeypatch):
@@ -276,17 +284,6 @@ def test_a_shell_completes_names_of_the_registry(monkeypatch, capsys, option, be
     assert capsys.readouterr().out.split() == [name for name in known if name.startswith(begin)]
 
 
-def test_help_fits_the_terminal(capsys, monkeypatch):
-    """No line is broken by the terminal, and every option is there."""
-    for width in (60, 80):
-        monkeypatch.setenv("COLUMNS", str(width))
-        for name in ("train", "convert", "owners", "privacy"):
-            assert run(name, "--help") == 0
-            out = capsys.readouterr().out
-            assert max(map(len, out.splitlines())) <= width, name
-    assert "--help, -h" in out
-
-
 # --- usage ------------------------------------------------------------------------------------------------
 def test_a_reader_that_leaves_early(tmp_path):
     data = write_problem(tmp_path / "a.parts", n=10_000, widths=(2, 2))
@@ -295,8 +292,6 @@ def test_a_reader_that_leaves_early(tmp_path):
         # With the program's own treatment of its standard streams.
         program = [sys.executable, "-P", "-m", "fastadmm", command, tmp_path / "run", data]
         with running(program) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
             assert first is None or process.stdout.readline() == first
             process.stdout.close()
             assert process.stderr.read() == ""
@@ -384,7 +379,7 @@ def rounds(gaps):
     return deque(RoundRecord(k + 1, float(k), 0.5, g, g, 1.0, 1.0, 1.0, 1.0, 1.0) for k, g in enumerate(gaps))
 
 
-def test_time_left():
+def test_displays_that_draw_now_and_then(monkeypatch, capsys):
     falling = rounds([10.0 ** -(k / 2) for k in range(7)])  # half a digit per second
     assert seconds_left(falling, 1e-6) == pytest.approx(6.0)
     assert seconds_left(falling, 1e-3) == 0.0
@@ -393,6 +388,18 @@ def test_time_left():
     assert seconds_left(rounds([1.0] * 9), 1e-6) is None
     assert seconds_left(rounds([1.0, 0.1]), 1e-6) is None
     assert seconds_left(rounds([float("inf"), *[0.1] * 9]), 1e-6) is None
+    # Lines now and then.
+    now = [0.0]
+    monkeypatch.setattr("fastadmm.cli.display.time.monotonic", lambda: now[0])
+    display = ProgressDisplay(live=False)
+    display.start(1e-6, 100)
+    for record in rounds([0.5**k for k in range(13)]):
+        now[0] += 1.0
+        display.round(record)
+    display.stop()
+    lines = capsys.readouterr().err.splitlines()
+    assert [int(re.search(r"round (\d+)", line)[1]) for line in lines] == [5, 10, 13]
+    assert re.match(r"ETA \d+ s · round 13 · ", lines[-1])
 
 
 def test_live_display(small, tmp_path, capsys):
@@ -407,20 +414,6 @@ def test_live_display(small, tmp_path, capsys):
         err = capsys.readouterr().err
         assert "a [note] with brackets" in err
         assert f"round {len(gaps)} · gap {gaps[-1]:.1e} · objective 0.5" in err
-
-
-def test_lines_now_and_then(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr("fastadmm.cli.display.time.monotonic", lambda: now[0])
-    display = ProgressDisplay(live=False)
-    display.start(1e-6, 100)
-    for record in rounds([0.5**k for k in range(13)]):
-        now[0] += 1.0
-        display.round(record)
-    display.stop()
-    lines = capsys.readouterr().err.splitlines()
-    assert [int(re.search(r"round (\d+)", line)[1]) for line in lines] == [5, 10, 13]
-    assert re.match(r"ETA \d+ s · round 13 · ", lines[-1])
 
 
 def test_a_line_of_progress_fits_the_terminal(capsys):

@@ -103,7 +103,7 @@ def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
             np.testing.assert_array_equal(every_weight_of(found), alone)
 
 
-def test_workers_measure_how_far_weights_may_go():
+def test_workers_measure_and_refuse_as_one_process_does():
     """Without a regulariser, columns far from zero among them."""
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(40_000, 3)) + 1e5
@@ -115,6 +115,14 @@ def test_workers_measure_how_far_weights_may_go():
     for found in on_workers(3, lambda comm: solve_rows(problem, comm, options)):
         np.testing.assert_array_equal(every_weight_of(found), every_weight_of(alone))
         assert found.record.gap_within == alone.record.gap_within
+    # What cannot be shared is refused in a line.
+    problem = problem_of("squared")
+    for scheme in ("sharing", "pooled"):
+        options = SolverOptions(scheme=scheme)
+        (found,) = on_workers(1, lambda comm, options=options: solve_rows(problem, comm, options))
+        assert f"scheme '{scheme}' cannot be shared by rows yet" in str(found)
+    with pytest.raises(ValueError, match="are not those of rank 0"):
+        RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
 
 
 def every_weight_of(result):
@@ -145,16 +153,6 @@ def test_nodes_cover_the_rows():
         assert add_nodes({node: np.array([b - a]) for node, (a, b) in zip(nodes, ends)}) == 10**6
     with pytest.raises(ConfigError, match="9 workers for 33003 rows, which make 8 leaf"):
         nodes_of(N, 0, 9)
-
-
-def test_what_cannot_be_shared_is_refused_in_a_line():
-    problem = problem_of("squared")
-    for scheme in ("sharing", "pooled"):
-        options = SolverOptions(scheme=scheme)
-        (found,) = on_workers(1, lambda comm, options=options: solve_rows(problem, comm, options))
-        assert f"scheme '{scheme}' cannot be shared by rows yet" in str(found)
-    with pytest.raises(ValueError, match="are not those of rank 0"):
-        RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
 
 
 PROGRAM = """

@@ -45,13 +45,25 @@ def home(tmp_path_factory):
     return home
 
 
-def test_json_has_no_infinite_ratio():
+def test_units_are_those_of_public_bounds_and_json_has_no_infinite_ratio():
     table = {"party": ["a"], "feature": ["x"], "weight": [800.0], "scaled_weight": [800.0], "ratio": [np.inf]}
     document = Coefficients(table, "odds ratio", []).to_dict()
     assert json.loads(json.dumps(document, allow_nan=False))["coefficients"][0]["ratio"] is None
+    # Public bounds are units too.
+    rng = np.random.default_rng(2)
+    encoder = Encoder((ColumnEncoding("age", low=20.0, high=60.0), ColumnEncoding("w")), "described")
+    scale, center = np.array([0.5, 2.0]), np.array([0.1, 3.0])
+    transform = Transform(center=center, scale=scale)
+    party = PartyModel("p", rng.normal(size=2), ["age", "w"], transform, encoder=encoder)
+    raw = rng.uniform(20.0, 60.0, (5, 2))
+    seen = raw.copy()
+    seen[:, 0] = encoder.columns[0].scaled(raw[:, 0])
+    units = units_of(party)
+    score = raw @ (units.factor * party.weights) + units.shift @ party.weights
+    np.testing.assert_allclose(score, (seen - center) / scale @ party.weights, rtol=1e-12)
 
 
-def test_raw_weights_predict_raw_rows(home):
+def test_raw_weights_predict_raw_rows_and_categories_have_a_reference(home):
     table = read_coefficients(home / "run").to_frame().set_index(["party", "feature"])
     w = table["weight"]
     bank, shop = pd.read_csv(home / "bank.csv"), pd.read_csv(home / "shop.csv")
@@ -66,9 +78,7 @@ def test_raw_weights_predict_raw_rows(home):
     # one definition of raw units: the table with standard errors has the same weights
     inferred = infer_run(home / "run").to_frame()
     np.testing.assert_allclose(inferred["weight"], w, rtol=1e-12)
-
-
-def test_categories_are_compared_with_their_reference(home):
+    # Categories are compared with their reference.
     for reference in ("clerk", "smith"):
         found = read_coefficients(home / "run", references={"job": reference})
         table = found.to_frame().set_index("feature")
@@ -113,20 +123,6 @@ def test_command(home, tmp_path, capsys, monkeypatch):
     assert run("coefficients", home / "run", "--baseline", "age=1") == 3
 
 
-def test_public_bounds_are_units_too():
-    rng = np.random.default_rng(2)
-    encoder = Encoder((ColumnEncoding("age", low=20.0, high=60.0), ColumnEncoding("w")), "described")
-    scale, center = np.array([0.5, 2.0]), np.array([0.1, 3.0])
-    transform = Transform(center=center, scale=scale)
-    party = PartyModel("p", rng.normal(size=2), ["age", "w"], transform, encoder=encoder)
-    raw = rng.uniform(20.0, 60.0, (5, 2))
-    seen = raw.copy()
-    seen[:, 0] = encoder.columns[0].scaled(raw[:, 0])
-    units = units_of(party)
-    score = raw @ (units.factor * party.weights) + units.shift @ party.weights
-    np.testing.assert_allclose(score, (seen - center) / scale @ party.weights, rtol=1e-12)
-
-
 @pytest.mark.parametrize("clipped", [True, False])
 def test_columns_of_clipped_or_normalised_rows_have_no_units(clipped):
     encoder = Encoder((ColumnEncoding("age", low=20.0, high=60.0),), "described")
@@ -153,7 +149,7 @@ def test_report_shows_them(home):
     assert "odds ratio" in page
 
 
-def test_of_an_estimator():
+def test_of_estimators():
     rng = np.random.default_rng(3)
     X = pd.DataFrame(rng.normal(size=(80, 3)) * [1.0, 5.0, 0.1], columns=["a", "b", "c"])
     y = (X["a"] + 0.1 * X["b"] + rng.normal(size=80) > 0.0).astype(int)
@@ -167,9 +163,7 @@ def test_of_an_estimator():
     plain = model.coefficients().to_frame()
     np.testing.assert_array_equal(plain["weight"], plain["scaled_weight"])
     np.testing.assert_allclose(plain["weight"], table["weight"], rtol=1e-12)
-
-
-def test_of_a_private_estimator_weights_are_its_own():
+    # Of a private estimator weights are its own.
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(2.0, [1.0, 5.0], (60, 2)), columns=["a", "b"])
     privacy = Privacy(epsilon=5.0, delta=1e-5, mode="message")

@@ -83,14 +83,18 @@ def test_mistakes_are_named(parties, message):
     assert "\n" not in str(caught.value)
 
 
-def test_names_need_names():
+def test_names_are_needed_and_long_lists_shortened():
     with pytest.raises(ConfigError, match="columns of X have no names"):
         resolve_parties([["age"], ["sex"]], 2)
-
-
-def test_a_long_list_of_missing_columns_is_shortened():
+    # A long list of missing columns is shortened.
     with pytest.raises(ConfigError, match=r"99 of 100 columns belong to no party: 1, 2, 3, 4, 5, \.\.\."):
         resolve_parties([[0]], 100)
+    # Block names need strings everywhere.
+    first, second = pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"c": [1.0]})
+    assert block_names([first, second], "xy") == ["a", "b", "c"]
+    assert block_names([first, first[["b"]]], "xy") == ["a", "x.b", "y.b"]
+    assert block_names([first, np.ones((1, 1))], "xy") is None
+    assert block_names([first, pd.DataFrame([[1.0]])], "xy") is None
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(1, 11)))
@@ -145,7 +149,7 @@ def test_blocks_and_rows_are_told_apart(X, expected):
     assert (tables_of(X) is not None) is expected
 
 
-def test_frames_with_other_indexes_are_refused():
+def test_frames_and_series_are_joined_by_their_index_or_refused():
     bank = pd.DataFrame({"age": [1.0, 2.0]}, index=["a", "b"])
     check_index({0: bank, 1: bank * 2, 2: np.zeros((2, 1))}, pd.Series([0, 1], index=["a", "b"]))
     check_index({0: bank, 1: np.zeros((2, 1))}, pd.Series([0, 1]))  # an index that only counts rows
@@ -156,9 +160,7 @@ def test_frames_with_other_indexes_are_refused():
     ):
         with pytest.raises(InputError, match=rf"row 0 has the index 'a' in {where}.*reset_index"):
             check_index(dict(enumerate(blocks)), y)
-
-
-def test_series_in_another_order_are_joined_or_refused():
+    # Series in another order are joined or refused.
     rng = np.random.default_rng(1)
     X = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
     y, weight = pd.Series(rng.integers(0, 2, 40)), pd.Series(rng.random(40))
@@ -195,11 +197,3 @@ def test_fits_with_named_parties_print_rounds(capsys):
         ADMMSharingRegressor().fit([X[["a"]], X[["b", "c"]][::-1]], y)
     with pytest.raises(ConfigError, match="verbose: 'yes'"):
         ADMMSharingRegressor(verbose="yes").fit(X, y)
-
-
-def test_block_names_need_strings_everywhere():
-    first, second = pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"c": [1.0]})
-    assert block_names([first, second], "xy") == ["a", "b", "c"]
-    assert block_names([first, first[["b"]]], "xy") == ["a", "x.b", "y.b"]
-    assert block_names([first, np.ones((1, 1))], "xy") is None
-    assert block_names([first, pd.DataFrame([[1.0]])], "xy") is None

@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     return home
 
 
-def test_numbers_are_the_runs_own(place):
+def test_numbers_and_names_are_the_runs_own(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing"])
     assert [r.name for r in comparison.runs] == ["one", "sharing"]
     for compared in comparison.runs:
@@ -53,6 +53,11 @@ def test_numbers_are_the_runs_own(place):
     assert comparison.runs[0].evaluation["auc"] == evaluated["auc"]
     assert comparison.runs[1].evaluation == {}
     assert comparison.notes == []
+    # Names tell runs apart.
+    for where in ("x", "y"):
+        shutil.copytree(place / "one", tmp_path / where / "run")
+    comparison = compare_runs([tmp_path / "x" / "run", tmp_path / "y" / "run"])
+    assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +114,6 @@ def test_bounds_are_of_one_objective(place, tmp_path, one, other, named):
     notes = [note for note in comparison.notes if "Objectives are not comparable" in note]
     assert (notes == []) == (named is None)
     assert named is None or named in notes[0]
-
-
-def test_names_tell_runs_apart(place, tmp_path):
-    for where in ("x", "y"):
-        shutil.copytree(place / "one", tmp_path / where / "run")
-    comparison = compare_runs([tmp_path / "x" / "run", tmp_path / "y" / "run"])
-    assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
 
 
 @pytest.mark.repeats

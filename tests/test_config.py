@@ -23,13 +23,27 @@ def folder(tmp_path_factory):
 
 
 # --- make_config ------------------------------------------------------------------------------------------
-def test_defaults():
+def test_defaults_and_targets():
     config = make_config({"data": "a.parts"})
     assert config == RunConfig("a.parts")
     assert (config.lambda_, config.gap, config.rounds, config.intercept) == (1e-4, 1e-6, 10_000, True)
     assert (config.loss, config.scheme, config.x_update, config.acceleration) == ("auto",) * 4
     assert config.checkpoint_seconds == 30.0
     assert config.test is config.penalty is config.time is config.threads is config.checkpoint_rounds is None
+    # A problem that is not convex has its own target.
+    config = make_config({"data": "a.parts", "loss": "tukey:2.0", "stationarity": 1e-3})
+    assert "gap" not in config.to_toml()
+    assert make_config(config.to_toml()) == config
+    # Solver options.
+    options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
+    assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
+    # Whole numbers are numbers and unset is none.
+    config = make_config({"data": "a", "lambda": 1, "gap": 0, "time": 5, "penalty": None, "test": None})
+    assert config.lambda_ == 1.0
+    assert isinstance(config.lambda_, float)
+    assert config.gap == 0.0
+    assert config.time == 5.0
+    assert config.penalty is None
 
 
 def test_every_key_reaches_the_configuration_and_back():
@@ -90,21 +104,6 @@ def test_every_key_reaches_the_configuration_and_back():
     assert make_config(values).to_toml() == values
 
 
-def test_a_problem_that_is_not_convex_has_its_own_target():
-    config = make_config({"data": "a.parts", "loss": "tukey:2.0", "stationarity": 1e-3})
-    assert "gap" not in config.to_toml()
-    assert make_config(config.to_toml()) == config
-
-
-def test_whole_numbers_are_numbers_and_unset_is_none():
-    config = make_config({"data": "a", "lambda": 1, "gap": 0, "time": 5, "penalty": None, "test": None})
-    assert config.lambda_ == 1.0
-    assert isinstance(config.lambda_, float)
-    assert config.gap == 0.0
-    assert config.time == 5.0
-    assert config.penalty is None
-
-
 def test_groups_of_a_file_are_those_of_the_problem(folder, tmp_path):
     parts = open_partition(folder / "a.parts")
     widths = [party.n_features for party in parts.parties]
@@ -126,11 +125,6 @@ def test_groups_of_a_file_are_those_of_the_problem(folder, tmp_path):
         assert not (tmp_path / message / "model").exists()
 
 
-def test_solver_options():
-    options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
-    assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
-
-
 # --- files ------------------------------------------------------------------------------------------------
 def test_relative_paths_count_from_the_file(tmp_path):
     (tmp_path / "sub").mkdir()
@@ -142,7 +136,7 @@ def test_relative_paths_count_from_the_file(tmp_path):
 
 
 # --- through the command line -----------------------------------------------------------------------------
-def test_config_file_and_options(folder, tmp_path):
+def test_files_are_configurations(folder, tmp_path):
     file = folder / "ours.toml"
     file.write_text('data = "a.parts"\ntest = "t.parts"\nlambda = 0.1\nrounds = 3\ngap = 0\n')
     assert run("train", "--config", file, "--rounds", 2, "--quiet", "--out", tmp_path / "run") == 7
@@ -150,9 +144,7 @@ def test_config_file_and_options(folder, tmp_path):
     assert (written["lambda"], written["rounds"], written["gap"]) == (0.1, 2, 0.0)
     assert (tmp_path / "run" / written["data"]).resolve() == folder / "a.parts"
     assert (tmp_path / "run" / written["test"]).resolve() == folder / "t.parts"
-
-
-def test_run_toml_is_a_configuration(folder, tmp_path):
+    # Run toml is a configuration.
     train = ["train", folder / "a.parts", "--test", folder / "t.parts", "--scheme", "sharing"]
     assert run(*train, "--lambda", 0.01, "--quiet", "--out", tmp_path / "one") == 0
     config = tmp_path / "one" / "run.toml"

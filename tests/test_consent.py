@@ -35,7 +35,7 @@ from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__
 
-from run_tools import refused, run
+from run_tools import flipped, refused, run
 
 RUN, CALLER = "0123456789abcdef", "coordinator"
 
@@ -59,6 +59,8 @@ def terms_of(data, **more):
 class Asker:
     """A coordinator that asks one agent whatever it likes, and counts what left."""
 
+    run = RUN
+
     def __init__(self, home, features, name="A", **agent):
         home.mkdir(exist_ok=True)
         self.home, self.state, self.name = home, home / "state", name
@@ -69,7 +71,7 @@ class Asker:
 
     def ask(self, *calls):
         number = self.previous + 1
-        raw = encode_request(Request(RUN, self.name, number, self.previous, list(calls), self.answered))
+        raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
         got = self.agent.handle(CALLER, self.name, raw)
         envelope = open_envelope(got, len(got), "answer")
         if envelope.head["kind"] == "refusal":
@@ -80,6 +82,11 @@ class Asker:
 
     def look(self, what=RUN, **how):
         return agent_approve(asked_file(what, self.state), self.data.path, self.state, **how)[0]
+
+    def again(self, **agent):
+        """Its process ends, and another begins."""
+        self.agent.close()
+        self.agent = Agent(self.data.path, self.state, threads=1, say=self.said.append, **agent)
 
     def begin(self, terms, **limits):
         assert self.ask(("start", terms)) == (None, "run")
@@ -155,9 +162,8 @@ def test_every_word_of_a_request_is_what_was_confirmed(asker, changes):
 
 def test_what_is_known_of_a_request_is_confirmed_too(asker):
     """What was spent since the owner looked is part of what it did not see."""
-    asker.agent.close()
     ledger = asker.home / "ledger.jsonl"
-    asker.agent = Agent(asker.data.path, asker.state, threads=1, ledger=ledger, say=asker.said.append)
+    asker.again(ledger=ledger)
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     asker.ask(("start", terms_of(asker.data, family="fusion", privacy=private)))
     lines = asker.look()
@@ -214,11 +220,8 @@ def test_words_of_a_request_exist(asker, key, word):
     assert asker.ask(("start", terms))[0] is None
     # Neither does an approval of anything let such a request begin.
     asker.ask(("start", terms_of(asker.data)))
-    (good,) = [
-        p
-        for p in (asker.state / "asked").glob("*.json")
-        if json.loads(p.read_text())["parties"]["A"] == terms_of(asker.data)
-    ]
+    asked = {p: json.loads(p.read_text())["parties"]["A"] for p in (asker.state / "asked").glob("*.json")}
+    (good,) = [path for path, told in asked.items() if told == terms_of(asker.data)]
     own = (good, asker.data.path, asker.state)
     agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
     assert asker.ask(("start", terms)) in ((None, "terms"), (None, "values"))
@@ -237,7 +240,7 @@ def test_every_word_that_exists_passes(asker):
             assert consent_to_run(document, "x", asker.data.path, asker.state).lines
 
 
-def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path):
+def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):
     caller = "bank\u202e\x1b[2J\nlimits: none" + "x" * 100
     keep_asked(tmp_path, RUN, {"format": "fastadmm-run", "coordinator": caller})
     (line,) = asked_lines(tmp_path)
@@ -248,9 +251,7 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path):
     document = run_description(RUN, caller, {"A": terms_of(data)})
     lines = consent_to_run(document, "x", data.path, tmp_path).lines
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
-
-
-def test_status_quotes_callers_too(asker):
+    # Status quotes callers too.
     forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
     raw = encode_request(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
     asker.agent.handle(forged, "A", raw)
@@ -313,12 +314,8 @@ def test_an_approval_is_one_screen(tmp_path, columns):
             longest = max(longest, len(consent.lines) + 1)
             assert all(len(line) < WIDTH and line.isprintable() for line in consent.lines)
             words = " ".join(" ".join(consent.lines).split())
-            for needed in (
-                f"{len(parties)} parties: {LONG}",
-                f"{data.n_features} columns",
-                "Limits: ",
-                "Spent so far",
-            ):
+            told = f"{len(parties)} parties: {LONG}", f"{columns} columns", "Limits: ", "Spent so far"
+            for needed in told:
                 assert needed in words
             if "privacy" in own:
                 assert ("carries noise" in words) != ("nothing is protected" in words)
@@ -382,12 +379,10 @@ def test_refusals_count_and_end_a_run(asker):
     assert asker.respond(np.ones(60))[1] == ""
     codes = []
     for number in range(12):
-        codes.append(
-            asker.ask(("squared_residual", {"gradient": np.ones(60), "coefficients": np.zeros(7)}))[1]
-        )
+        wrong = {"gradient": np.ones(60), "coefficients": np.zeros(7)}
+        codes.append(asker.ask(("squared_residual", wrong))[1])
         if number == 3:  # also for an agent that begins anew
-            asker.agent.close()
-            asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+            asker.again()
     assert codes == ["call"] * 7 + ["exchanges"] * 5
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
 
@@ -425,30 +420,25 @@ def test_an_answer_that_the_journal_lost_counts(asker):
     asker.begin(terms)
     assert asker.respond(np.ones(60))[1] == ""
     journal = asker.state / RUN / "requests.journal"
-    asker.agent.close()
+    asker.again()
     before = journal.read_bytes()
     kept = asker.previous, asker.answered
-    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
     last, code = asker.respond(np.arange(60.0), 1)
     assert (code, last is None) == ("", False)
-    asker.agent.close()
+    asker.again()
     whole = journal.read_bytes()
     # Damaged: said, and nothing is answered.
-    damaged = bytearray(whole)
-    damaged[len(before) + 40] ^= 1
-    journal.write_bytes(damaged)
+    journal.write_bytes(flipped(whole, 8 * (len(before) + 40)))
     asker.previous, asker.answered = kept
-    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    asker.again()
     assert asker.respond(np.arange(60.0)[::-1].copy(), 1)[1] == "failed"
     assert "is damaged; restore the file" in asker.said[-1]
-    asker.agent.close()
     # Cut off: the audit log has it, and nothing is answered until it is restored.
     journal.write_bytes(before)
-    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    asker.again()
     for question in (np.arange(60.0)[::-1].copy(), np.arange(60.0)):
         assert asker.respond(question, 1)[1] == "changed"
-    asker.agent.close()
     journal.write_bytes(whole)
-    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    asker.again()
     again, code = asker.respond(np.arange(60.0), 1)
     assert (code, again["message"].tobytes()) == ("", last["message"].tobytes())

@@ -50,8 +50,6 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- options ---------------------------------------------------------------------------------------------
-
-
 def test_libsvm_partition(tmp_path: Path, problem: tuple) -> None:
     X, y = problem
     source = write_libsvm(tmp_path / "a.svm", X, y)
@@ -129,7 +127,7 @@ def test_like_refuses_what_training_did_not_have(tmp_path: Path) -> None:
         convert(tmp_path / "wide", tmp_path / "o", like=tmp_path / "a.parts")
 
 
-def test_csv_columns_by_name_and_like_in_another_order(tmp_path: Path) -> None:
+def test_csv_and_npz_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "id,age,bmi,glucose,sick\nx,30,20,90,no\ny,40,25,100,yes\nz,50,31,120,yes\n"
     )
@@ -153,9 +151,7 @@ def test_csv_columns_by_name_and_like_in_another_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(like.labels.y, [1, 0])
     with pytest.raises(InputError, match="no feature column 'age'"):
         convert(tmp_path / "u.csv", tmp_path / "o", like=tmp_path / "a.parts", label="sick", drop=["age"])
-
-
-def test_npz_keys_and_real_targets(tmp_path: Path) -> None:
+    # Npz keys and real targets.
     rng = np.random.default_rng(0)
     X, target = rng.integers(0, 255, (40, 6), dtype=np.uint8), rng.standard_normal(40)
     np.savez(tmp_path / "a.npz", X_train=X, y_train=target)
@@ -175,8 +171,6 @@ def test_declared_features(tmp_path: Path) -> None:
 
 
 # --- command line ----------------------------------------------------------------------------------------
-
-
 def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").write_text("1 1:1 3:1\n2 2:2\n2 1:3\n")
     assert run(tmp_path / "a", "-o", tmp_path / "o", "--columns", "2,1") == 0

@@ -24,12 +24,18 @@ def write(home, identifier="0123456789abcdef", weight=1.5, gap=0.25):
     (home / "output.txt").write_text(f"run {identifier}: limit {len(identifier)}.5 GB, until 2030-01-02\n")
 
 
-def test_ids_do_not_count(tmp_path):
+def test_what_counts_and_what_does_not(tmp_path):
     write(tmp_path / "one")
     write(tmp_path / "other", "fedcba9876543210")
     one, other = corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other")
     assert one.keys() == {"model.h5", "state.h5", "model.toml", "rounds.jsonl", "output.txt"}
     assert not corpus.differences(one, other)
+    # Files that come and go.
+    assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
+    # Numbers are not taken for ids.
+    assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"
+    # Some forty configurations.
+    assert 40 <= len(corpus.CASES) <= 60
 
 
 @pytest.mark.parametrize(
@@ -47,15 +53,3 @@ def test_the_last_bit_counts(tmp_path, changed, found):
     write(tmp_path / "other", **changed)
     lines = corpus.differences(corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other"))
     assert found <= {line.partition("\n")[0] for line in lines}
-
-
-def test_files_that_come_and_go(tmp_path):
-    assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
-
-
-def test_numbers_are_not_taken_for_ids():
-    assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"
-
-
-def test_some_forty_configurations():
-    assert 40 <= len(corpus.CASES) <= 60

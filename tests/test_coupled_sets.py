@@ -112,13 +112,21 @@ def test_fits_are_proved_and_right(name, regularizer, loss):
         assert allowed.contains(x)
 
 
-def test_without_a_regularizer_an_affine_set_is_certified_among_bounded_models():
+def test_sets_without_a_bound_or_together_with_others():
     blocks, y = numbers()
     problem = make_problem(blocks, y, loss="squared", regularizer="none", constraint="sum:0.5")
     result = solve(problem, SolverOptions(gap=1e-6, max_rounds=40))
     assert result.proof.claim == "certified_within"
     best = optimum("sum:0.5", "none", "squared")
     assert abs(result.history[-1].objective - best) <= 2e-6 * best
+    # What does not go together.
+    blocks, y = numbers()
+    for regularizer, constraint in (("l1", "sum:1"), ("group_lasso", "simplex"), ("log_sum", "simplex")):
+        with pytest.raises(ConfigError, match="no proximal operator here; choose l2"):
+            make_problem(blocks, y, loss="squared", regularizer=regularizer, constraint=constraint)
+    problem = make_problem(blocks, y, loss="squared", constraint="simplex")
+    with pytest.raises(ConfigError, match="no simplex or affine set"):
+        solve(problem, SolverOptions(scheme="proximal"))
 
 
 @pytest.mark.parametrize("constraint", ["simplex:0.5", "sum:1"])
@@ -182,13 +190,3 @@ def test_a_run_is_verified(tmp_path, capsys):
 def test_sets_that_say_nothing(text, why):
     with pytest.raises(ConfigError, match=why):
         get_constraint(text)
-
-
-def test_what_does_not_go_together():
-    blocks, y = numbers()
-    for regularizer, constraint in (("l1", "sum:1"), ("group_lasso", "simplex"), ("log_sum", "simplex")):
-        with pytest.raises(ConfigError, match="no proximal operator here; choose l2"):
-            make_problem(blocks, y, loss="squared", regularizer=regularizer, constraint=constraint)
-    problem = make_problem(blocks, y, loss="squared", constraint="simplex")
-    with pytest.raises(ConfigError, match="no simplex or affine set"):
-        solve(problem, SolverOptions(scheme="proximal"))

@@ -51,7 +51,7 @@ def test_csv_keeps_every_bit(tmp_path_factory, table, newline, quote, blank):
     np.testing.assert_array_equal(np.column_stack([X[:, 0], y, X[:, 1]]), np.array(table))
 
 
-def test_csv_variants(tmp_path):
+def test_csv_variants_and_encodings(tmp_path):
     expected = [[1.0, 2.0], [3.0, 4.0]]
     texts = {
         "bom.csv": b"\xef\xbb\xbfa,y,b\n1,0,2\n3,1,4\n",
@@ -67,6 +67,14 @@ def test_csv_variants(tmp_path):
         np.testing.assert_array_equal(y, [0, 1], err_msg=name)
     source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
     np.testing.assert_array_equal(collect(CsvSource(source, Layout(";"), label="y"))[0], expected)
+    # Csv not utf8.
+    source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
+    with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
+        CsvSource(source, label="y")
+    np.testing.assert_array_equal(collect(CsvSource(source, label="y", drop=["b"]))[0], [[1], [1]])
+    latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="ÿ")
+    assert collect(latin)[1].tolist() == [1]
+    assert "read as cp1252" in latin.table.notes[0]
 
 
 GOOD = "1,2,0\n" * 30
@@ -101,16 +109,6 @@ def test_csv_faults_name_line_and_column(tmp_path, monkeypatch, line, message, l
     text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
     with pytest.raises(InputError, match=f"bad.csv: {message}"):
         CsvSource(write(tmp_path / "bad.csv", text), label="y")
-
-
-def test_csv_not_utf8(tmp_path):
-    source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
-    with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
-        CsvSource(source, label="y")
-    np.testing.assert_array_equal(collect(CsvSource(source, label="y", drop=["b"]))[0], [[1], [1]])
-    latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="ÿ")
-    assert collect(latin)[1].tolist() == [1]
-    assert "read as cp1252" in latin.table.notes[0]
 
 
 # --- NPZ -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def rounds_to(problem, gap, **options):
     return len(result.history)
 
 
-def test_the_rule():
+def test_the_rule_and_where_it_stays_away():
     rule = CurvatureRule()
     assert [k for k in range(1, 40) if rule.due()] == [10, 30]
     other = CurvatureRule()
@@ -36,6 +36,22 @@ def test_the_rule():
     assert penalty == pytest.approx(0.3 * 0.15)
     for useless in (np.ones(5), np.linspace(1.0, 1.4, 5), np.zeros(5), np.array([1.0, np.inf])):
         assert CurvatureRule.metric(useless, Engine(1)) is None
+
+    # It stays away where it is not asked for or says nothing.
+    def solver(problem, **options):
+        return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
+
+    assert solver(cancer(2)).curvature_rule is not None
+    assert solver(cancer(2), penalty=0.1).curvature_rule is None
+    assert solver(cancer(2), acceleration="none").curvature_rule is None
+    assert solver(cancer(2, loss="hinge")).curvature_rule is None
+    assert solver(cancer(2, loss="sigmoid")).curvature_rule is None
+    jacobi = Solver(cancer(2), SolverOptions(scheme="jacobi", acceleration="anderson", n_threads=1))
+    assert jacobi.coordinator.curvature_rule is None
+    squared = Solver(cancer(2, loss="squared"), SolverOptions(scheme="sharing", gap=0.0, n_threads=1))
+    for _ in range(11):
+        squared.round()
+    assert squared.coordinator.metric is None
 
 
 @pytest.mark.parametrize("kind", ["plain", "intercept", "kernel", "cg"])
@@ -92,23 +108,6 @@ def test_it_certifies_what_is_true_in_fewer_rounds(regularizer, monkeypatch):
     monkeypatch.setattr(CurvatureRule, "due", lambda self: False)
     if regularizer == "l2":  # elsewhere the penalty adapts as it is, and less is left to gain
         assert len(result.history) < 0.7 * rounds_to(problem, 1e-6)
-
-
-def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing():
-    def solver(problem, **options):
-        return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
-
-    assert solver(cancer(2)).curvature_rule is not None
-    assert solver(cancer(2), penalty=0.1).curvature_rule is None
-    assert solver(cancer(2), acceleration="none").curvature_rule is None
-    assert solver(cancer(2, loss="hinge")).curvature_rule is None
-    assert solver(cancer(2, loss="sigmoid")).curvature_rule is None
-    jacobi = Solver(cancer(2), SolverOptions(scheme="jacobi", acceleration="anderson", n_threads=1))
-    assert jacobi.coordinator.curvature_rule is None
-    squared = Solver(cancer(2, loss="squared"), SolverOptions(scheme="sharing", gap=0.0, n_threads=1))
-    for _ in range(11):
-        squared.round()
-    assert squared.coordinator.metric is None
 
 
 @pytest.mark.representatives(3)

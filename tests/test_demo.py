@@ -16,7 +16,14 @@ def demo(tmp_path_factory):
     return out, run_demo(out, say=lambda text: None)
 
 
-def test_table(demo):
+def test_files_and_table(demo):
+    out, document = demo
+    assert {p.name for p in out.iterdir()} == {"run", "test.csv", "test.parts", "train.csv", "train.parts"}
+    assert Path(document["report"]) == out / "run" / "report.html"
+    assert (out / "run" / "report.html").stat().st_size > 10_000
+    assert (out / "run" / "evaluation.json").exists()
+    assert_clean(out)
+    # Table.
     _, document = demo
     rows = {row["name"]: row for row in document["models"]}
     assert len(rows) == 5
@@ -33,15 +40,6 @@ def test_table(demo):
     assert document["largest_difference"] < 1e-3
     assert document["exchanges"] == 3
     assert 0 < document["bytes_per_row"] < document["pooled_bytes_per_row"] == 8 * 12
-
-
-def test_files(demo):
-    out, document = demo
-    assert {p.name for p in out.iterdir()} == {"run", "test.csv", "test.parts", "train.csv", "train.parts"}
-    assert Path(document["report"]) == out / "run" / "report.html"
-    assert (out / "run" / "report.html").stat().st_size > 10_000
-    assert (out / "run" / "evaluation.json").exists()
-    assert_clean(out)
 
 
 def test_its_run_is_a_run(demo, capsys):

@@ -37,23 +37,9 @@ def names(requirements):
     return found - {"fastadmm"}
 
 
-def test_core_has_fewer_than_ten_dependencies():
+def test_every_import_and_extra_is_declared_tried_and_explained():
     assert len(names(PROJECT["dependencies"])) < 10
-
-
-def test_conda_recipe_has_the_dependencies_of_the_project():
-    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
-    run = recipe.partition("  run:\n")[2].partition("\ntests:")[0]
-    needed = {line.strip().removeprefix("- ").replace(" ", "") for line in run.splitlines() if line.strip()}
-    assert needed == {*PROJECT["dependencies"], "python>=${{python_min}}"}
-    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in recipe
-    host = recipe.partition("  host:\n")[2].partition("  run:")[0]
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    assert set(build) <= {line.strip().removeprefix("- ").replace(" ", "") for line in host.splitlines()}
-    assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}  # type: ignore[index]
-
-
-def test_every_import_is_declared():
+    # Every import is declared.
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
     for own in the_house().modules.values():
         modules = {name.split(".")[0] for name in own.imported()}
@@ -63,16 +49,25 @@ def test_every_import_is_declared():
                 assert module in names([r for r in requires if "extra ==" not in r])
             else:
                 assert MODULES.get(module, module) in declared, f"{own.name}: {module} is not declared"
-
-
-def test_the_page_explains_every_dependency():
+    # Every extra of a feature is tried.
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
+    # Conda recipe has the dependencies of the project.
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = recipe.partition("  run:\n")[2].partition("\ntests:")[0]
+    needed = {line.strip().removeprefix("- ").replace(" ", "") for line in run.splitlines() if line.strip()}
+    assert needed == {*PROJECT["dependencies"], "python>=${{python_min}}"}
+    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in recipe
+    host = recipe.partition("  host:\n")[2].partition("  run:")[0]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert set(build) <= {line.strip().removeprefix("- ").replace(" ", "") for line in host.splitlines()}
+    assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}  # type: ignore[index]
+    # The page explains every dependency.
     runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
     for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
         assert f"| `{name}` |" in PAGE, f"docs/reliability.md does not explain {name}"
     for extra in EXTRAS:
         assert f"`{extra}`" in PAGE, f"docs/reliability.md does not name the extra {extra}"
     core = re.search(r"\*\*(\d+) direct dependencies\*\*", PAGE)
-    assert core is not None
     assert int(core[1]) == len(names(PROJECT["dependencies"]))
 
 
@@ -123,10 +118,6 @@ ABSENT = [
     ("nvflare", "nvflare", "federate align @kit.toml @t.csv --id id -o @task"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),
 ]
-
-
-def test_every_extra_of_a_feature_is_tried():
-    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
 
 
 @pytest.mark.representatives(5)

@@ -40,7 +40,7 @@ def test_one_hot_columns_take_few_exchanges(loss):
         solver.close()
 
 
-def test_an_honest_run_tells_columns():
+def test_inner_products_tell_columns_apart():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 10)) * rng.uniform(0.5, 2.0, 10)
     y = (X[:, 0] - X[:, 7] + rng.normal(size=300) > 0.0) * 1.0
@@ -58,9 +58,7 @@ def test_an_honest_run_tells_columns():
         assert alike.max(axis=0).min() > 1.0 - 1e-9
     finally:
         solver.close()
-
-
-def test_columns_of_one_scale_tell_their_inner_products_alone():
+    # Columns of one scale tell their inner products alone.
     rng = np.random.default_rng(2)
     X = 3.0 * np.linalg.qr(rng.normal(size=(60, 5)))[0]
     turned = X @ np.linalg.qr(rng.normal(size=(5, 5)))[0]

@@ -92,14 +92,7 @@ def test_a_resumed_run_continues_bit_for_bit(scheme, acceleration, x_update):
         assert_resumed_is_the_same(problem, options, rounds, 30 - rounds)
 
 
-def test_also_when_directions_have_been_merged(monkeypatch):
-    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
-    problem, _ = correlated()
-    for rounds in (3, 4, 5, 6, 17):
-        assert_resumed_is_the_same(problem, SolverOptions(scheme="subspace", gap=0.0), rounds, 30 - rounds)
-
-
-def test_also_right_after_a_rejected_extrapolation():
+def test_resumption_after_merged_directions_a_rejected_extrapolation_or_slow_growth(monkeypatch):
     problem, options = correlated()
 
     scout, rejected = Solver(problem, options), set()
@@ -111,9 +104,7 @@ def test_also_right_after_a_rejected_extrapolation():
     assert rejected, "no extrapolation was rejected: the test needs a harder problem"
     for rounds in rejected:
         assert_resumed_is_the_same(problem, options, rounds, 10)
-
-
-def test_the_divergence_detector_resumes_too():
+    # The divergence detector resumes too.
     rng = np.random.default_rng(4)
     block = rng.normal(size=(60, 4))
     y = (block @ rng.normal(size=4) + rng.normal(size=60) > 0).astype(float)
@@ -128,6 +119,11 @@ def test_the_divergence_detector_resumes_too():
     statuses = [second.stop_reason(second.round()) for _ in range(10)]
     assert statuses[-1] == whole.status
     assert not any(statuses[:-1])
+    # Also when directions have been merged.
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
+    problem, _ = correlated()
+    for rounds in (3, 4, 5, 6, 17):
+        assert_resumed_is_the_same(problem, SolverOptions(scheme="subspace", gap=0.0), rounds, 30 - rounds)
 
 
 def test_many_parties_have_the_same_bits_with_any_number_of_threads():

@@ -154,17 +154,25 @@ def test_outputs_are_compared_to_the_digits_shown(shown, yes):
     assert agrees("rounds 5\nloss 0.12349\ngap 6.4e-14 in 1.2 s\n", shown) == yes
 
 
-def test_readme_shows_command_line_and_python():
+def test_the_readme_is_whole():
     assert [language for language, *_ in examples(ROOT / "README.md")] == ["python", "console"]
-
-
-def test_readme_works_on_a_package_index():
+    # Readme works on a package index.
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 900  # a stranger reads it
     text = without_code(text)
     assert not [
         target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")
     ]
+    # A page says at once which question it answers.
+    for page in (ROOT / "docs").glob("*.md"):
+        begin = page.read_text(encoding="utf-8").splitlines()[2:4]
+        assert page.name == "index.md" or "?" in "".join(begin), page.name
+    # Index lists every page.
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, (
+            f"docs/index.md does not list {page.name}"
+        )
 
 
 def test_every_marker_belongs_to_an_example():
@@ -193,21 +201,7 @@ def test_relative_links_exist(page):
             assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
 
 
-def test_a_page_says_at_once_which_question_it_answers():
-    for page in (ROOT / "docs").glob("*.md"):
-        begin = page.read_text(encoding="utf-8").splitlines()[2:4]
-        assert page.name == "index.md" or "?" in "".join(begin), page.name
-
-
-def test_index_lists_every_page():
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index, (
-            f"docs/index.md does not list {page.name}"
-        )
-
-
-def test_readme_numbers_are_the_measured_ones():
+def test_readme_numbers_are_the_measured_ones_and_hold_what_it_claims():
     script = script_of("bench/readme.py")
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
     apart = json.loads((ROOT / "bench" / "apart.json").read_text(encoding="utf-8"))
@@ -216,9 +210,7 @@ def test_readme_numbers_are_the_measured_ones():
         assert script_of("bench/page.py").with_blocks(text, blocks) == text, "run: make readme"
     picture = script_of("bench/idea.py")
     assert picture.draw(numbers["demo"]) == picture.PICTURE.read_text(encoding="utf-8"), "run: make readme"
-
-
-def test_measured_numbers_hold_what_the_readme_claims():
+    # Measured numbers hold what the readme claims.
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
     assert [row["lambda"] for row in numbers["a9a"]] == [1e-2, 1e-3, 1e-4, 1e-5]
     for row in numbers["a9a"]:
@@ -243,7 +235,7 @@ def test_pictures_are_plain_svg():
         assert path.name in shown, f"{path.name} is not shown anywhere"
 
 
-def test_changelog_knows_the_version():
+def test_changelog_knows_the_version_and_tells_things_once():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
@@ -251,6 +243,11 @@ def test_changelog_knows_the_version():
     for name, pattern in (("CITATION.cff", "^version: (.*)$"), ("conda/recipe.yaml", '^  version: "(.*)"$')):
         assert re.findall(f"(?m){pattern}", (ROOT / name).read_text(encoding="utf-8")) == [version], name
     assert text.index("## [Unreleased]") < text.index(f"## [{version}]")
+    # Merges bring old entries back; they were long lines, and some came twice.
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if len(line) > 130]
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) == len(set(entries))
 
 
 @pytest.mark.slow
@@ -266,14 +263,6 @@ def test_source_archive_holds_every_file(tmp_path):
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert set(listed.stdout.splitlines()) - held <= {".gitignore"}
-
-
-def test_changelog_tells_things_once():
-    """Merges bring old entries back; they were long lines, and some came twice."""
-    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
-    assert not [line for line in lines if len(line) > 130]
-    entries = [line for line in lines if line.startswith("- ")]
-    assert len(entries) == len(set(entries))
 
 
 def test_no_machine_paths_and_only_public_hosts():

@@ -16,14 +16,12 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
 # --- the table
-def test_documented_exit_codes_are_the_ones_of_the_program():
+def test_documented_exit_codes_and_exceptions():
     rows = re.findall(
         r"^\| (\d+) \| `([A-Z_]+)` \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert {name: int(code) for code, name in rows} == {code.name: code.value for code in ExitCode}
-
-
-def test_documented_exceptions_are_the_ones_of_the_program():
+    # Documented exceptions are the ones of the program.
     text = DOCUMENT.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d+) \|$", text, re.MULTILINE)
     classes = {
@@ -36,9 +34,7 @@ def test_documented_exceptions_are_the_ones_of_the_program():
         assert classes[name].__mro__[2].__name__ == base
         assert classes[name].exit_code == int(code)
     assert set(errors.__all__) == {*classes, "FastadmmError", "ExitCode"}
-
-
-def test_the_base_class_is_an_internal_error():
+    # The base class is an internal error.
     assert FastadmmError("x").exit_code is ExitCode.INTERNAL
 
 
@@ -100,7 +96,7 @@ def test_problem_errors(arguments, kind, message):
     assert "Traceback" not in str(caught.value)
 
 
-def test_soft_targets_and_one_sided_regression_are_fine():
+def test_problems_keep_their_own_copies_and_the_documented_defaults():
     assert make_problem([X], np.full(6, 0.3)).loss is LOSSES["logistic"]
     assert make_problem([X], np.ones(6), loss="squared").n_parties == 1
     problem = make_problem([X, X], Y, lam="0.5", sample_weight=[1, 2, 3, 0, 0, 0])
@@ -108,18 +104,14 @@ def test_soft_targets_and_one_sided_regression_are_fine():
     np.testing.assert_array_equal(problem.weight, [1, 2, 3, 0, 0, 0])
     assert problem.regularization == 3.0
     assert problem.names == ["party-1", "party-2"]
-
-
-def test_a_problem_keeps_its_own_copy_of_the_vectors():
+    # A problem keeps its own copy of the vectors.
     y, s = Y.copy(), np.ones(6)
     problem = make_problem([X], y, sample_weight=s)
     y[:] = 0.0
     s[:] = 9.0
     np.testing.assert_array_equal(problem.y, Y)
     np.testing.assert_array_equal(problem.weight, 1.0)
-
-
-def test_the_default_problem_is_the_documented_one():
+    # The default problem is the documented one.
     problem = make_problem([X], Y)
     assert problem.lam == 1e-4
     assert problem.fit_intercept

@@ -65,8 +65,6 @@ def reference_regressor(
 
 
 # --- scikit-learn's own checks
-
-
 def _by_choice(estimator: Any) -> dict[str, str]:
     """Checks that compare predictions to 7 digits, which a gap of 1e-6 does not promise."""
     reason = "weights and repeated rows give one model up to tol: 7 digits need tol=1e-15, as below"
@@ -89,12 +87,26 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_tags() -> None:
+def test_tags_and_probabilities_by_loss():
     for estimator in (JointClassifier(), JointRegressor()):
         assert get_tags(estimator).input_tags.sparse
         assert get_tags(estimator).target_tags.required
     for loss, several in (("auto", True), ("multinomial", True), ("logistic", False), ("hinge", False)):
         assert get_tags(JointClassifier(loss=loss)).classifier_tags.multi_class is several
+    # Hinge has no probabilities.
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    model = JointClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge").fit(X, y)
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(JointClassifier(loss="hinge"), "predict_log_proba")
+    assert JointClassifier([10, 10, 10], alpha=1e-2, loss="hinge", tol=1e-4).fit(X, y).converged_
+    # The page lists the parameters with their defaults.
+    page = (Path(__file__).resolve().parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    table = page.split("## Parameters")[1].split("##")[0]
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", table, re.MULTILINE)
+    for Estimator in (JointClassifier, JointRegressor):
+        defaults = {"class_weight": None, "positive": None, **Estimator().get_params()}
+        assert {name: ast.literal_eval(value) for name, value in listed} == defaults
 
 
 # --- the models are scikit-learn's
@@ -128,9 +140,7 @@ def test_squared_model(diabetes: Data, parties: int, fit_intercept: bool, alpha:
 
 
 # --- forms of X, columns and parties
-
-
-def test_blocks_equal_one_matrix(cancer: Data) -> None:
+def test_blocks_are_columns_of_one_matrix(cancer: Data) -> None:
     X, y = cancer
     whole = JointClassifier([10, 20], 1e-2).fit(X, y)
     blocks = [X[:, :10], X[:, 10:]]
@@ -143,19 +153,17 @@ def test_blocks_equal_one_matrix(cancer: Data) -> None:
             getattr(whole, method)(tuple(blocks)), getattr(whole, method)(X), rtol=1e-9
         )
     assert apart.score(blocks, y) == whole.score(X, y)
+    # Inputs stay as they were.
+    sparse = sp.csr_array(X)
+    weight = np.full(len(y), 2.0)
+    before = [part.copy() for part in (X, y, weight, sparse.data, sparse.indices)]
+    for given in (X, sparse, [X[:, :4], sparse[:, 4:]]):
+        JointClassifier(alpha=1e-2).fit(given, y, weight)
+    for part, copy in zip((X, y, weight, sparse.data, sparse.indices), before, strict=True):
+        np.testing.assert_array_equal(part, copy)
 
 
-def test_blocks_of_different_kinds(diabetes: Data) -> None:
-    X, y = diabetes
-    blocks = [X[:, :3].astype(np.float64), sp.coo_array(X[:, 3:7]), pd.DataFrame(X[:, 7:])]
-    model = JointRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
-    np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
-    np.testing.assert_allclose(model.predict(blocks), model.predict(X), rtol=1e-10)
-    assert [len(x) for x in model.party_coefs_] == [3, 4, 3]
-    assert not hasattr(model, "feature_names_in_")
-
-
-def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data) -> None:
+def test_columns_and_names_follow_x(diabetes: Data) -> None:
     X, y = diabetes
     frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(10)])
     bank, telco = ["f7", "f1", "f4"], ["f9", "f0", "f2", "f3", "f8", "f5", "f6"]
@@ -168,10 +176,14 @@ def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data
     np.testing.assert_allclose(model.predict([frame[bank], frame[telco]]), model.predict(frame), rtol=1e-10)
     by_number = JointRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
     np.testing.assert_array_equal(by_number.coef_, model.coef_)
-
-
-def test_feature_names(diabetes: Data) -> None:
-    X, y = diabetes
+    # Blocks of different kinds.
+    blocks = [X[:, :3].astype(np.float64), sp.coo_array(X[:, 3:7]), pd.DataFrame(X[:, 7:])]
+    model = JointRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
+    np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
+    np.testing.assert_allclose(model.predict(blocks), model.predict(X), rtol=1e-10)
+    assert [len(x) for x in model.party_coefs_] == [3, 4, 3]
+    assert not hasattr(model, "feature_names_in_")
+    # Feature names.
     frame = pd.DataFrame(X, columns=list("abcdefghij"))
     model = JointRegressor(2, 1e-2).fit(frame, y)
     assert list(model.feature_names_in_) == list("abcdefghij")
@@ -189,20 +201,7 @@ def test_feature_names(diabetes: Data) -> None:
         apart.predict([block.to_numpy() for block in blocks])
 
 
-def test_inputs_stay_as_they_were(cancer: Data) -> None:
-    X, y = cancer
-    sparse = sp.csr_array(X)
-    weight = np.full(len(y), 2.0)
-    before = [part.copy() for part in (X, y, weight, sparse.data, sparse.indices)]
-    for given in (X, sparse, [X[:, :4], sparse[:, 4:]]):
-        JointClassifier(alpha=1e-2).fit(given, y, weight)
-    for part, copy in zip((X, y, weight, sparse.data, sparse.indices), before, strict=True):
-        np.testing.assert_array_equal(part, copy)
-
-
 # --- labels
-
-
 @pytest.mark.parametrize("labels", [("bad", "good"), (-1, 1), (1, 2), (False, True), (0.5, 0.75)])
 def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     X, y = cancer
@@ -281,21 +280,8 @@ def test_a_class_that_cannot_count_is_refused(positive: Any, labels: tuple[Any, 
         JointClassifier(positive=positive).fit(np.eye(12), y)
 
 
-def test_probabilities(cancer: Data) -> None:
-    X, y = cancer
-    model = JointClassifier(2, 1e-2).fit(X, y)
-    far = 1e4 * X  # so sure that probabilities underflow, their logarithms must not
-    np.testing.assert_allclose(model.predict_proba(far).sum(axis=1), 1)
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
-    assert np.isfinite(model.predict_log_proba(far)).all()
-    assert (model.predict_log_proba(far) <= 0).all()
-    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
-
-
 # --- how training ends
-
-
-def test_attributes_tell_how_training_went(cancer: Data) -> None:
+def test_how_training_went_is_told(cancer: Data) -> None:
     X, y = cancer
     model = JointClassifier(3, 1e-2).fit(X, y)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 30), (1,))
@@ -305,9 +291,36 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
     assert [record.round for record in model.history_] == list(range(1, model.n_rounds_ + 1))
     assert model.duality_gap_ == model.history_[-1].gap <= model.tol
     assert all(record.gap > model.tol for record in model.history_[:-1])
+    # Probabilities.
+    model = JointClassifier(2, 1e-2).fit(X, y)
+    far = 1e4 * X  # so sure that probabilities underflow, their logarithms must not
+    np.testing.assert_allclose(model.predict_proba(far).sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
+    assert np.isfinite(model.predict_log_proba(far)).all()
+    assert (model.predict_log_proba(far) <= 0).all()
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
+
+    # An error in a callback is the callers.
+    def fail(record: RoundRecord) -> None:
+        raise LookupError(f"round {record.round}")
+
+    with pytest.raises(LookupError, match="round 1"):
+        JointClassifier(callbacks=fail).fit(*cancer)
+    # Callbacks see every round.
+    seen: list[RoundRecord] = []
+    rounds: list[int] = []
+    model = JointClassifier(2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)])
+    model.fit(X, y)
+    assert seen[:-1] == model.history_[:-1]
+    proved = {name: getattr(seen[-1], name) for name in ("objective", "gap", "gap_absolute")}
+    assert replace(model.history_[-1], **proved) == seen[-1]
+    assert rounds == list(range(1, model.n_rounds_ + 1))
+    seen.clear()
+    model.set_params(callbacks=seen.append).fit(X, y)
+    assert len(seen) == model.n_rounds_
 
 
-def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
+def test_endings_without_a_certificate_warn(cancer: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = cancer
     model = JointClassifier(3, 1e-2, tol=1e-14, max_rounds=5, scheme="sharing")
     with pytest.warns(ConvergenceWarning, match=r"after 5 rounds, not certified.*max_rounds") as caught:
@@ -322,9 +335,16 @@ def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     assert never.n_rounds_ == 100
     with pytest.raises(ValueError, match=r"tol: 2\.0 must be below 1"):
         JointClassifier(3, 1e-2, tol=2).fit(X, y)
+    # A contradiction warns and claims nothing.
+    contradict(monkeypatch)
+    with pytest.warns(ConvergenceWarning, match=r"contradiction .*: planted; .*please report it$"):
+        model = JointClassifier(3, 1e-2).fit(X, y)
+    assert model.status_ == "contradiction"
+    assert not any([model.converged_, model.certified_, model.certified_within_])
+    assert model.duality_gap_ == model.history_[-1].gap == np.inf
 
 
-def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
+def test_ends_within_bounds_and_divergence(diabetes: Data) -> None:
     X, y = diabetes
     with pytest.warns(ConvergenceWarning, match=r"among models in which .*; a regularizer or a") as caught:
         model = JointRegressor(3, regularizer="none").fit(X, y)
@@ -335,6 +355,15 @@ def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
     assert not model.certified_
     assert not model.duality_gap_ <= model.tol
     assert model.history_[-1].gap_within <= model.tol
+    # Divergence is an error.
+    model = JointRegressor(alpha=1e-4, scheme="jacobi")
+    with pytest.raises(
+        DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"
+    ):
+        model.fit([X, X, X], y)
+    with pytest.raises(NotFittedError):
+        model.predict([X, X, X])
+    assert model.set_params(scheme="sharing").fit([X, X, X], y).converged_
 
 
 def test_at_rounding_warns_that_rounds_do_not_help() -> None:
@@ -348,54 +377,7 @@ def test_at_rounding_warns_that_rounds_do_not_help() -> None:
     assert model.duality_gap_ > model.tol
 
 
-def test_a_contradiction_warns_and_claims_nothing(cancer: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = cancer
-    contradict(monkeypatch)
-    with pytest.warns(ConvergenceWarning, match=r"contradiction .*: planted; .*please report it$"):
-        model = JointClassifier(3, 1e-2).fit(X, y)
-    assert model.status_ == "contradiction"
-    assert not any([model.converged_, model.certified_, model.certified_within_])
-    assert model.duality_gap_ == model.history_[-1].gap == np.inf
-
-
-def test_divergence_is_an_error(diabetes: Data) -> None:
-    X, y = diabetes
-    model = JointRegressor(alpha=1e-4, scheme="jacobi")
-    with pytest.raises(
-        DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"
-    ):
-        model.fit([X, X, X], y)
-    with pytest.raises(NotFittedError):
-        model.predict([X, X, X])
-    assert model.set_params(scheme="sharing").fit([X, X, X], y).converged_
-
-
-def test_callbacks_see_every_round(cancer: Data) -> None:
-    X, y = cancer
-    seen: list[RoundRecord] = []
-    rounds: list[int] = []
-    model = JointClassifier(2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)])
-    model.fit(X, y)
-    assert seen[:-1] == model.history_[:-1]
-    proved = {name: getattr(seen[-1], name) for name in ("objective", "gap", "gap_absolute")}
-    assert replace(model.history_[-1], **proved) == seen[-1]
-    assert rounds == list(range(1, model.n_rounds_ + 1))
-    seen.clear()
-    model.set_params(callbacks=seen.append).fit(X, y)
-    assert len(seen) == model.n_rounds_
-
-
-def test_an_error_in_a_callback_is_the_callers(cancer: Data) -> None:
-    def fail(record: RoundRecord) -> None:
-        raise LookupError(f"round {record.round}")
-
-    with pytest.raises(LookupError, match="round 1"):
-        JointClassifier(callbacks=fail).fit(*cancer)
-
-
 # --- mistakes
-
-
 @pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
@@ -493,9 +475,7 @@ def test_mistakes_in_the_data() -> None:
         classifier.fit(X, y, sample_weight=np.zeros(6))
     with pytest.raises(NotFittedError):
         JointClassifier().predict([X, X])
-
-
-def test_mistakes_at_prediction() -> None:
+    # Mistakes at prediction.
     X = np.random.default_rng(0).normal(size=(20, 5))
     model = JointClassifier(parties=[2, 3], alpha=0.1).fit(X, np.arange(20) % 2)
     with pytest.raises(ValueError, match="X has 4 features, but JointClassifier is expecting 5"):
@@ -511,8 +491,6 @@ def test_mistakes_at_prediction() -> None:
 
 
 # --- with the rest of scikit-learn
-
-
 def test_pipeline_and_names_through_it(cancer: Data) -> None:
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     means = [name for name in X.columns if name.startswith("mean")]
@@ -526,8 +504,6 @@ def test_pipeline_and_names_through_it(cancer: Data) -> None:
 
 
 # --- the package
-
-
 def test_exports() -> None:
     joint = {"JointClassifier", "JointClassifierCV", "JointRegressor", "JointRegressorCV"}
     expected = joint | {
@@ -578,27 +554,7 @@ def test_examples_of_the_docstrings(thing: Any) -> None:
     assert results.failed == 0
 
 
-def test_the_page_lists_the_parameters_with_their_defaults() -> None:
-    page = (Path(__file__).resolve().parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
-    table = page.split("## Parameters")[1].split("##")[0]
-    listed = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", table, re.MULTILINE)
-    for Estimator in (JointClassifier, JointRegressor):
-        defaults = {"class_weight": None, "positive": None, **Estimator().get_params()}
-        assert {name: ast.literal_eval(value) for name, value in listed} == defaults
-
-
 # --- other losses
-
-
-def test_hinge_has_no_probabilities():
-    X, y = load_breast_cancer(return_X_y=True)
-    X = scale(X)
-    model = JointClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge").fit(X, y)
-    assert not hasattr(model, "predict_proba")
-    assert not hasattr(JointClassifier(loss="hinge"), "predict_log_proba")
-    assert JointClassifier([10, 10, 10], alpha=1e-2, loss="hinge", tol=1e-4).fit(X, y).converged_
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [

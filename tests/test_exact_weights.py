@@ -73,12 +73,10 @@ def test_the_whole_model_is_not_exported_or_served_in_silence(home, tmp_path, mo
     open_service(home / mode, None, True, 5)  # sums of what the parties give
 
 
-def test_a_release_is_served(home):
+def test_releases_and_python_say_what_they_give(home, tmp_path):
     open_service(home / "fusion", "party-2", False, 5)
     open_service(home / "none", "party-1", False, 5)
-
-
-def test_a_part_that_lost_its_line_is_asked_for_by_its_model(home, tmp_path):
+    # A part that lost its line is asked for by its model.
     out = tmp_path / "1.h5"
     assert run("export", home / "message", "--party", "party-1", "-o", out, "--allow-infinite-epsilon") == 0
     with h5py.File(out, "r+") as file:

@@ -64,7 +64,7 @@ def test_deviance_is_that_of_scikit_learn(loss, power):
     assert list(evaluation_metrics(get_loss(loss), y, z)) == ["rmse", "mae", "r2", "deviance", "d2"]
 
 
-def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood():
+def test_deviances_need_their_parameter():
     rng = np.random.default_rng(2)
     loss, z = get_loss("negative_binomial", alpha=0.4), rng.normal(size=40)
     y = rng.poisson(np.exp(z)).astype(float)
@@ -75,9 +75,7 @@ def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood():
     with Engine(1) as engine:
         value = loss.evaluate(z, y, np.ones(40), np.empty(40), engine)
     assert value == pytest.approx(likelihood(np.maximum(y, 1e-300)) - likelihood(np.exp(z)), rel=1e-10)
-
-
-def test_models_name_a_parameter_that_judging_needs():
+    # Models name a parameter that judging needs.
     assert {name for name, loss in LOSSES.items() if loss.in_model} == {"tweedie", "negative_binomial"}
     assert get_loss("huber", delta=2.0).text == "huber"
     assert get_loss("negative_binomial", alpha=0.25).text == "negative_binomial:0.25"

@@ -6,25 +6,21 @@ import shutil
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 import pytest
-from fastadmm.between.agent import party_step
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import approve_fingerprints
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Waiting, ask_by_file
-from fastadmm.between.socket import Lost
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
 
-from federation_tools import Killing, Parties, SocketParties, begin_run, federated, train_with
+from federation_tools import Killing, Parties, SocketParties, advance, begin_run, federated, lost, train_with
 from rounds_tools import NAMES, assert_same_course, data_of, part_of, separate
 from run_tools import run
 
@@ -63,28 +59,6 @@ def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) ->
     assert_like_in_process(parties, directory, reference(tmp_path, tmp_path / "d.parts", **values))
 
 
-def test_one_party_answers_by_socket_and_one_by_files(tmp_path: Path) -> None:
-    values, home = {"lambda": 1e-3, "rounds": 3}, tmp_path / NAMES[1]
-    separate(data_of(tmp_path), tmp_path)
-    folder = begin_run(tmp_path, **values)
-    state = home / "agent" / json.loads((folder.path / "run.json").read_text())["run"]
-    with closing(SocketParties(tmp_path)) as parties:
-        parties.approve(folder.path)
-
-        def ask(name: str, raw: bytes, seconds: float) -> bytes:
-            return (parties.ask if name == NAMES[0] else partial(ask_by_file, home))(name, raw, seconds)
-
-        while not (folder.path / "result.json").exists():
-            try:
-                with federated(folder, ask) as training:
-                    training.advance()
-            except Waiting as waiting:
-                (request,) = waiting.requests
-                out = request.parent.with_name("answers") / request.name
-                party_step(home / f"{NAMES[1]}.h5", state, request, out, threads=1)
-    assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("who", "at"),
@@ -93,27 +67,20 @@ def test_one_party_answers_by_socket_and_one_by_files(tmp_path: Path) -> None:
 def test_a_kill_costs_nothing(
     parties: Parties, tmp_path: Path, who: str, at: int, whole: tuple[Path, Path]
 ) -> None:
-    folder = begin_run(tmp_path, **KILLED)
-    parties.approve(folder.path)
+    folder = parties.begin(**KILLED)
     ask = Killing(parties, at, who)
-    with federated(folder, ask) as run, pytest.raises(Lost):
-        run.advance()
-    with federated(folder, ask) as run:
-        run.advance()
+    lost(folder, ask)
+    advance(folder, ask)
     assert_like_in_process(parties, folder.path, whole[0])
 
 
 def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path) -> None:
     """With sums only masks cancel to the bit, whatever one side had to begin again."""
     values = {"secrecy": "sums", "lambda": 1e-3, "rounds": 2}
-    folder = begin_run(tmp_path, **values)
-    parties.approve(folder.path)
-    parties.compare_keys(folder.path)
+    folder = parties.begin(**values)
     ask = Killing(parties, 6, "party after")
-    with federated(folder, ask) as run, pytest.raises(Lost):
-        run.advance()
-    with federated(folder, ask) as run:
-        run.advance()
+    lost(folder, ask)
+    advance(folder, ask)
     assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     shown = [(parties.home(name) / "agent" / run_id / "keys.txt").read_text() for name in NAMES]
@@ -121,21 +88,18 @@ def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path)
 
 
 def test_a_masked_answer_waits_for_the_others_fingerprints(parties: Parties, tmp_path: Path) -> None:
-    folder = begin_run(tmp_path, **{"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 1})
-    parties.approve(folder.path)
-    parties.compare_keys(folder.path)
+    folder = parties.begin(**{"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 1})
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     path = parties.home(NAMES[0]) / "agent" / run_id / "approval.toml"
     agreed = open_approval(path)
     assert agreed.fingerprints is not None
     write_approval(replace(agreed, fingerprints=["0" * 32]), force=True)  # another key than the one told
-    with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(keys\)"):
-        run.advance()
+    with pytest.raises(InputError, match=r"refused \(keys\)"):
+        advance(folder, parties.ask)
     assert any("see 'fastadmm agent approve --fingerprint'" in line for line in parties.said)
     spoken = [text.replace(" ", "").upper() for text in agreed.fingerprints]
     approve_fingerprints(run_id, spoken, parties.home(NAMES[0]) / "agent")
-    with federated(folder, parties.ask) as run:
-        run.advance()
+    advance(folder, parties.ask)
     with pytest.raises(ConfigError, match="not 32 hexadecimal digits"):
         approve_fingerprints(run_id, ["abc"], parties.home(NAMES[0]) / "agent")
 
@@ -159,16 +123,13 @@ def test_a_snapshot_takes_the_journals_place(
         monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
     else:
         monkeypatch.setattr("fastadmm.between.coordinator._BYTES", 1)
-    folder = begin_run(tmp_path, **KILLED)
-    parties.approve(folder.path)
+    folder = parties.begin(**KILLED)
     for at in (3, 4, 5):  # each attempt begins anew
-        with federated(folder, Killing(parties, at, "party after")) as run, pytest.raises(Lost):
-            run.advance()
+        lost(folder, Killing(parties, at, "party after"))
         log = folder.path / "rounds.jsonl"
         if side == "coordinator":  # a flipped bit: the snapshot has the log too
             log.write_text(log.read_text().replace("objective", "objectivd"))
-    with federated(folder, parties.ask) as run:
-        run.advance()
+    advance(folder, parties.ask)
     assert_like_in_process(parties, folder.path, whole[0])
 
 
@@ -188,8 +149,7 @@ def test_after_a_failure_a_party_begins_with_what_its_snapshot_held(
     monkeypatch.setattr(Journal, "append", failing)
     values = {"scheme": "proximal", "regularizer": "l1", "history": 3, "lambda": 1e-3, "rounds": 8}
     whole = reference(tmp_path, tmp_path / "d.parts", **values)
-    folder = begin_run(tmp_path, **values)
-    parties.approve(folder.path)
+    folder = parties.begin(**values)
     for _ in range(20):
         with federated(folder, parties.ask) as run, suppress(InputError):
             run.advance()
@@ -202,23 +162,18 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     monkeypatch.setattr("fastadmm.between.coordinator._BYTES", 1)
     honest = Journal.restart
     monkeypatch.setattr(Journal, "restart", lambda self: None if len(self) else honest(self))
-    folder = begin_run(tmp_path, **KILLED)
-    parties.approve(folder.path)
-    with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
-        run.advance()
-    with federated(folder, parties.ask) as run:
-        run.advance()
+    folder = parties.begin(**KILLED)
+    lost(folder, Killing(parties, 9, "coordinator"))
+    advance(folder, parties.ask)
     assert_like_in_process(parties, folder.path, whole[0])
 
 
 def test_a_coordinator_restored_from_a_backup_is_told_again(
     parties: Parties, tmp_path: Path, whole: tuple[Path, Path]
 ) -> None:
-    folder = begin_run(tmp_path, **KILLED)
-    parties.approve(folder.path)
+    folder = parties.begin(**KILLED)
     for at in (4, 6):
-        with federated(folder, Killing(parties, at, "coordinator")) as run, pytest.raises(Lost):
-            run.advance()
+        lost(folder, Killing(parties, at, "coordinator"))
         if at == 4:
             shutil.copytree(folder.path, tmp_path / "backup")
     shutil.rmtree(folder.path)
@@ -252,8 +207,7 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(
         run._tell = said.append
         assert run.advance()["rounds"] == 1
     assert re.fullmatch(r"exchange 0, waiting for (party-1, )?party-2", said[0])
-    with federated(RunFolder(folder.path, EXCHANGE), parties.ask) as run:
-        assert run.advance()["rounds"] == 1  # it is over
+    assert advance(RunFolder(folder.path, EXCHANGE), parties.ask)["rounds"] == 1  # it is over
 
 
 def test_features_that_stay_on_disk(parties: Parties, tmp_path: Path) -> None:
@@ -264,17 +218,14 @@ def test_features_that_stay_on_disk(parties: Parties, tmp_path: Path) -> None:
 
 
 def test_the_directory_can_be_moved(parties: Parties, tmp_path: Path, whole: tuple[Path, Path]) -> None:
-    folder = begin_run(tmp_path, **KILLED)
-    parties.approve(folder.path)
-    with federated(folder, Killing(parties, 5, "coordinator")) as run, pytest.raises(Lost):
-        run.advance()
+    folder = parties.begin(**KILLED)
+    lost(folder, Killing(parties, 5, "coordinator"))
     parties.close()
     other = tmp_path / "elsewhere"
     other.mkdir()
     for name in (*NAMES, "labels"):
         shutil.move(tmp_path / name, other / name)
     moved = Parties(other)
-    with federated(RunFolder(other / "labels" / "run", EXCHANGE), moved.ask) as run:
-        run.advance()
+    advance(RunFolder(other / "labels" / "run", EXCHANGE), moved.ask)
     assert_like_in_process(moved, other / "labels" / "run", whole[0])
     moved.close()

@@ -11,7 +11,7 @@ import pytest
 from fastadmm.between.schema import unapproved
 from fastadmm.cli.app import _command, main
 
-from federation_tools import Parties, begin_run, federated
+from federation_tools import Parties, advance, begin_run
 from rounds_tools import data_of, separate
 from run_tools import refused, run, start
 
@@ -31,7 +31,6 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
     data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
     agent = ("agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket)
     with start(*agent) as process:
-        assert process.stdout is not None
         assert "listens" in process.stdout.readline()
         again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
         assert "somebody serves" in refused(capsys, 6, *again)
@@ -103,8 +102,7 @@ def test_both_names_of_a_side_have_its_verbs_and_one_command_its_state(home: Pat
     assert "send them: fastadmm agent approve" in said
     with closing(Parties(home)) as parties:
         parties.approve(folder.path)
-        with federated(folder, parties.ask) as training:
-            training.advance()
+        advance(folder, parties.ask)
     for verb in (["status"], ["coordinator", "status"]):
         assert run(*verb, folder.path) == 0
         assert "stopped at the round limit after 1 round" in capsys.readouterr().out
@@ -124,7 +122,6 @@ def test_ctrl_c_ends_the_wait_for_who_is_lost(home: Path, verb: str) -> None:
     if verb == "align":
         pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     with start("federate", verb, *more, "-o", home / "out") as process:
-        assert process.stderr is not None
         while "next attempt in 4 s" not in (line := process.stderr.readline()):
             assert line
         process.send_signal(signal.SIGINT)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fastadmm.between import schema
 from fastadmm.between.agent import Agent, agent_status
+from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import AuditLog, read_audit
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked
 from fastadmm.between.journal import Journal
@@ -31,7 +32,7 @@ from fastadmm.between.socket import Lost
 from fastadmm.errors import FormatError, InputError, StorageError, WaitingError
 from fastadmm.runs.folder import RunFolder
 
-from federation_tools import CALLER, Killing, Parties, begin_run, federated, train_with
+from federation_tools import CALLER, Killing, Parties, advance, federated, lost, train_with
 from rounds_tools import data_of, separate
 from run_tools import model_digests
 
@@ -43,9 +44,7 @@ VALUES = {"lambda": 1e-3, "rounds": 3, "directions": "both"}
 
 @pytest.fixture
 def folder(parties: Parties) -> RunFolder:
-    made = begin_run(parties.folder, **VALUES)
-    parties.approve(made.path)
-    return made
+    return parties.begin(**VALUES)
 
 
 def opened(raw: bytes) -> Request:
@@ -67,87 +66,62 @@ def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-
 
 def edited(agent: Agent, directory: str, /, **changes: object) -> None:
     """The owner edits the approval."""
-    from fastadmm.between.approval_file import open_approval, write_approval
-
     path = agent.state / directory / "approval.toml"
     write_approval(replace(open_approval(path), **changes), force=True)  # type: ignore[arg-type]
 
 
-def respond(asked: Request) -> dict[str, Any]:
-    name, arguments = asked.calls[-1]
-    assert name == "respond_pair"
-    return arguments
+Attack = Callable[[Agent, Request, bytes, list[bytes]], str]
 
 
-Attack = Callable[[Agent, Request, bytes, list[bytes]], "tuple[str, str]"]
+def attacks() -> dict[str, tuple[str, Attack]]:
+    """The code that is wanted, and what gives one of the agent, its next request and all before."""
 
+    def sent(a: Agent, asked: Request, **changes: Any) -> str:
+        return refusal(a, encode_request(replace(asked, **changes)))
 
-def attacks() -> dict[str, Attack]:
-    """Given the agent, its next request and all before: the code that was given, and the one wanted."""
+    def but(r: Request, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+        (*_, (name, arguments)) = r.calls
+        assert name == "respond_pair"
+        return [(name, {**arguments, **changes})]
 
-    def sent(agent: Agent, asked: Request, **changes: Any) -> str:
-        return refusal(agent, encode_request(replace(asked, **changes)))
-
-    def with_values(asked: Request, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
-        return [("respond_pair", {**respond(asked), **changes})]
-
-    nan = np.full(N, np.nan)
-    ones = np.ones(N)
+    nan, ones, other, long = np.full(N, np.nan), np.ones(N), "0" * 64, np.ones(most_bytes(N) // 8)
     step = ("step", {"w": ones, "scaled_penalty": 1.0})
     return {
-        "of an older number": lambda a, r, raw, old: (sent(a, opened(old[0]), calls=with_values(r)), "order"),
-        "reordered": lambda a, r, raw, old: (sent(a, r, number=r.number + 2, previous=r.number + 1), "order"),
-        "another request of a number": lambda a, r, raw, old: (
-            sent(a, opened(old[-1]), calls=with_values(r)),
-            "changed",
-        ),
-        "another answer was taken": lambda a, r, raw, old: (
-            sent(a, r, answered=f"sha256:{'0' * 64}"),
-            "changed",
-        ),
-        "truncated": lambda a, r, raw, old: (refusal(a, raw[:-8]), "damaged"),
-        "longer than it says": lambda a, r, raw, old: (refusal(a, raw + bytes(8)), "damaged"),
-        "oversized": lambda a, r, raw, old: (
-            sent(a, r, calls=with_values(r, gradient=np.ones(most_bytes(N) // 8))),
-            "damaged",
-        ),
-        "noise": lambda a, r, raw, old: (refusal(a, b"\0" * 500), "damaged"),
-        "NaN": lambda a, r, raw, old: (sent(a, r, calls=with_values(r, gradient=nan)), "values"),
-        "too long": lambda a, r, raw, old: (
-            sent(a, r, calls=with_values(r, gradient=np.ones(N + 1))),
-            "values",
-        ),
-        "more coefficients than directions": lambda a, r, raw, old: (
-            sent(a, r, calls=with_values(r, coefficients=np.ones(500))),
-            "call",
-        ),
-        "a call of another family": lambda a, r, raw, old: (sent(a, r, calls=[step]), "call"),
-        "begun again": lambda a, r, raw, old: (sent(a, r, calls=opened(old[0]).calls), "call"),
-        "for another party": lambda a, r, raw, old: (sent(a, r, party="party-2"), "party"),
-        "carried to another party": lambda a, r, raw, old: (refusal(a, raw, party="party-2"), "party"),
-        "of another run": lambda a, r, raw, old: (sent(a, r, run="0" * 16), "run"),
-        "another caller": lambda a, r, raw, old: (refusal(a, raw, caller="mallory"), "caller"),
-    }
+        "of an older number": ("order", lambda a, r, raw, old: sent(a, opened(old[0]), calls=but(r))),
+        "reordered": ("order", lambda a, r, *_: sent(a, r, number=r.number + 2, previous=r.number + 1)),
+        "changed": ("changed", lambda a, r, raw, old: sent(a, opened(old[-1]), calls=but(r))),
+        "another answer taken": ("changed", lambda a, r, *_: sent(a, r, answered=f"sha256:{other}")),
+        "truncated": ("damaged", lambda a, r, raw, old: refusal(a, raw[:-8])),
+        "longer than it says": ("damaged", lambda a, r, raw, old: refusal(a, raw + bytes(8))),
+        "oversized": ("damaged", lambda a, r, *_: sent(a, r, calls=but(r, gradient=long))),
+        "noise": ("damaged", lambda a, *_: refusal(a, b"\0" * 500)),
+        "NaN": ("values", lambda a, r, *_: sent(a, r, calls=but(r, gradient=nan))),
+        "too long": ("values", lambda a, r, *_: sent(a, r, calls=but(r, gradient=np.ones(N + 1)))),
+        "coefficients of no direction": (
+            "call", lambda a, r, *_: sent(a, r, calls=but(r, coefficients=np.ones(500)))),
+        "a call of another family": ("call", lambda a, r, *_: sent(a, r, calls=[step])),
+        "begun again": ("call", lambda a, r, raw, old: sent(a, r, calls=opened(old[0]).calls)),
+        "for another party": ("party", lambda a, r, *_: sent(a, r, party="party-2")),
+        "carried to another party": ("party", lambda a, r, raw, old: refusal(a, raw, party="party-2")),
+        "of another run": ("run", lambda a, r, *_: sent(a, r, run="0" * 16)),
+        "another caller": ("caller", lambda a, r, raw, old: refusal(a, raw, caller="mallory")),
+    }  # fmt: skip
 
 
 def test_what_is_refused_changes_nothing(parties: Parties, folder: RunFolder, honest: dict[str, str]) -> None:
     old: list[bytes] = []
-    codes: dict[str, tuple[str, str]] = {}
+    codes: dict[str, str] = {}
 
     def ask(party: str, raw: bytes, seconds: float) -> bytes:
         if party == "party-1" and len(old) == 2:
             agent, asked = parties.agent(party), opened(raw)
-            codes.update({name: attack(agent, asked, raw, old) for name, attack in attacks().items()})
+            codes.update({name: attack(agent, asked, raw, old) for name, (_, attack) in attacks().items()})
         if party == "party-1":
             old.append(raw)
         return parties.ask(party, raw, seconds)
 
-    with federated(folder, ask) as run:
-        run.advance()
-    assert len(codes) == len(attacks())
-    assert {name: given for name, (given, _) in codes.items()} == {
-        name: wanted for name, (_, wanted) in codes.items()
-    }
+    advance(folder, ask)
+    assert codes == {name: wanted for name, (wanted, _) in attacks().items()}
     assert model_digests(folder.path) == honest
     assert not any(str(parties.folder).encode() in raw for raw in old)
 
@@ -188,62 +162,48 @@ def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
     agreed, said = path.read_bytes(), {"run": rf"party-1 has not approved {run_id}"}
     for changes, code in LIMITS:
         edited(agent, run_id, **changes)
-        with (
-            federated(folder, parties.ask) as run,
-            pytest.raises(
-                (InputError, WaitingError), match=said.get(code, rf"exchange [012]: refused \({code}\)")
-            ),
-        ):
-            run.advance()
+        words = said.get(code, rf"exchange [012]: refused \({code}\)")
+        with pytest.raises((InputError, WaitingError), match=words):
+            advance(folder, parties.ask)
         assert read_audit(agent.state / "audit.jsonl")[0][-1]["code"] == code
         assert any(f"{code} (" in line for line in agent_status(agent.state))
         path.write_bytes(agreed)
     path.rename(path.with_name("away"))
-    with federated(folder, parties.ask) as run, pytest.raises(WaitingError, match=said["run"]):
-        run.advance()
+    with pytest.raises(WaitingError, match=said["run"]):
+        advance(folder, parties.ask)
     path.with_name("away").rename(path)
-    with federated(folder, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    assert advance(folder, parties.ask)["rounds"] == 3
     assert "ended" in agent_status(agent.state)[0]
 
 
 def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    with federated(folder, Killing(parties, 5, "coordinator")) as run, pytest.raises(Lost):
-        run.advance()
+    lost(folder, Killing(parties, 5, "coordinator"))
     folder.path.rename(folder.path.with_name("first"))
-    other = begin_run(parties.folder, **VALUES)
-    parties.approve(other.path)
-    with federated(other, parties.ask) as run, pytest.raises(InputError, match=r"refused \(busy\)"):
-        run.advance()
+    other = parties.begin(**VALUES)
+    with pytest.raises(InputError, match=r"refused \(busy\)"):
+        advance(other, parties.ask)
     monkeypatch.setattr("fastadmm.between.agent._HELD", 0.0)
-    with federated(other, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
-    with federated(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    assert advance(other, parties.ask)["rounds"] == 3
+    assert advance(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask)["rounds"] == 3
 
 
 def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -> None:
     """Another run has just ended, when somebody whom the party does not answer asks about a second one."""
-    with federated(folder, parties.ask) as run:
-        run.advance()
+    advance(folder, parties.ask)
     folder.path.rename(folder.path.with_name("first"))
-    held = begin_run(parties.folder, **VALUES)
-    parties.approve(held.path)
+    held = parties.begin(**VALUES)
     begun: list[bytes] = []
 
-    def lost(name: str, raw: bytes, seconds: float) -> bytes:
+    def gone(name: str, raw: bytes, seconds: float) -> bytes:
         begun.append(raw)
         raise Lost("gone")
 
-    with federated(held, lost) as run, pytest.raises(Lost):
-        run.advance()
+    lost(held, gone)
     first = next(raw for raw in begun if opened(raw).party == "party-1")
     assert refusal(parties.agent("party-1"), first, caller="mallory") == "caller"
     held.path.rename(held.path.with_name("second"))
-    free = begin_run(parties.folder, **VALUES)
-    parties.approve(free.path)
-    with federated(free, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    free = parties.begin(**VALUES)
+    assert advance(free, parties.ask)["rounds"] == 3
 
 
 @pytest.mark.representatives(1)
@@ -252,8 +212,7 @@ def test_a_snapshot_of_something_else_is_refused(
     parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
-    with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
-        run.advance()
+    lost(folder, Killing(parties, 9, "coordinator"))
     parties.kill("party-1")
     agent = parties.agent("party-1")
     (path,) = agent.state.glob("*/state.h5")
@@ -261,35 +220,30 @@ def test_a_snapshot_of_something_else_is_refused(
     replace(own, **changes).write(path)
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(terms\)"):
-            run.advance()
+        with pytest.raises(InputError, match=r"refused \(terms\)"):
+            advance(folder, parties.ask)
     assert len(os.listdir("/proc/self/fd")) == files
     assert next(iter(changes.values())) in parties.said[-1]
     own.write(path)
-    with federated(folder, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    assert advance(folder, parties.ask)["rounds"] == 3
 
 
-def test_an_answer_that_is_none_is_not_kept(parties: Parties, folder: RunFolder) -> None:
+def test_answers_that_are_none_or_make_no_round_are_not_kept(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
         answer = parties.ask(name, raw, seconds)
         return answer[:-1] if opened(raw).number == 2 else answer
 
-    with federated(folder, ask) as run, pytest.raises(FormatError, match="party party-1: exchange 2: cut"):
-        run.advance()
+    with pytest.raises(FormatError, match="party party-1: exchange 2: cut"):
+        advance(folder, ask)
 
     def another(name: str, raw: bytes, seconds: float) -> bytes:
         return parties.ask("party-1", encode_request(replace(opened(raw), party="party-1")), seconds)
 
-    with federated(folder, another) as run, pytest.raises((FormatError, InputError), match="party party-2"):
-        run.advance()
-    with federated(folder, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    with pytest.raises((FormatError, InputError), match="party party-2"):
+        advance(folder, another)
 
-
-def test_answers_that_no_round_can_be_made_with_are_not_kept(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def fails(*arguments: object) -> None:
         raise ArithmeticError("no such span")
 
@@ -298,13 +252,10 @@ def test_answers_that_no_round_can_be_made_with_are_not_kept(
         with pytest.raises(FormatError, match="no round can be made: no such span"):
             run.advance()
     assert len(Journal(folder.path / "answers.journal")) == 0
-    with federated(folder, parties.ask) as run:
-        assert run.advance()["rounds"] == 3
+    assert advance(folder, parties.ask)["rounds"] == 3
 
 
 # --- files ------------------------------------------------------------------------------------------------
-
-
 def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
@@ -346,8 +297,7 @@ def test_who_asks_without_end_fills_no_disk(
             last.append(raw)
         return parties.ask(name, raw, seconds)
 
-    with federated(folder, ask) as run:
-        run.advance()
+    advance(folder, ask)
     agent, path = parties.agent("party-1"), parties.home("party-1") / "agent" / "audit.jsonl"
     begun, said = path.stat().st_size, len(parties.said)
     for k in range(100):
@@ -360,15 +310,18 @@ def test_who_asks_without_end_fills_no_disk(
     assert read_audit(path)[0][-1]["code"] == "damaged"
 
 
-def test_nothing_is_answered_that_cannot_be_audited(
+def test_one_agent_works_in_a_directory_and_nothing_leaves_that_cannot_be_audited(
     parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(StorageError, match="another process"):
+        Agent(parties.agent("party-1").data.path, parties.agent("party-1").state)
+
     def full(self: AuditLog, entry: dict[str, Any]) -> None:
         raise StorageError("disk full")
 
     monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", full)
-    with federated(folder, parties.ask) as run, pytest.raises(StorageError, match="disk full"):
-        run.advance()
+    with pytest.raises(StorageError, match="disk full"):
+        advance(folder, parties.ask)
 
 
 def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
@@ -392,20 +345,12 @@ def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
             raise Lost("killed") from None
 
     monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", killed)
-    with federated(folder, ask) as run, pytest.raises(Lost):
-        run.advance()
-    with federated(folder, ask) as run:
-        assert run.advance()["rounds"] == 3
+    lost(folder, ask)
+    assert advance(folder, ask)["rounds"] == 3
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [(entry["number"], entry["repeated"]) for entry in entries] == [
         *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False), (5, False))
     ]
-
-
-def test_one_agent_works_in_a_directory(parties: Parties) -> None:
-    agent = parties.agent("party-1")
-    with pytest.raises(StorageError, match="another process"):
-        Agent(agent.data.path, agent.state)
 
 
 def test_what_nobody_may_ask_is_not_read(

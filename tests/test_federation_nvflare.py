@@ -51,8 +51,6 @@ def stage() -> Iterator[Stage]:
 
 
 # --- kits ---------------------------------------------------------------------------------------------------
-
-
 def own_kit(stage: Stage, name: str, directory: Path) -> Kit:
     """A copy, of a user that is not root where the tests may choose one."""
     shutil.copytree(stage.kits[name].path, directory / name)
@@ -144,7 +142,7 @@ def test_what_nvflare_may_read(stage: Stage, tmp_path: Path) -> None:
         assert any("belongs to root" in text for text in failed(kit, data))
 
 
-def test_no_kit_and_the_wrong_kit(stage: Stage, tmp_path: Path) -> None:
+def test_wrong_kits_and_hosts(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no NVFlare kit"):
         open_kit(tmp_path)
     with (
@@ -153,6 +151,12 @@ def test_no_kit_and_the_wrong_kit(stage: Stage, tmp_path: Path) -> None:
     ):
         pass
     with pytest.raises(Lost, match=f"server localhost:{stage.kits[ADMIN].port}"), session(stage.kits[ADMIN]):
+        pass
+    # A host that nobody knows.
+    kit = own_kit(stage, ADMIN, tmp_path)
+    edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))
+    changed = open_kit(kit.path)
+    with pytest.raises(Lost, match=r"^server nowhere\.invalid:.* does not answer"), session(changed):
         pass
 
 
@@ -197,17 +201,7 @@ def test_a_loss_is_said_before_the_server_is_waited_for(
     assert said == ["the job is lost"]
 
 
-def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
-    kit = own_kit(stage, ADMIN, tmp_path)
-    edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))
-    changed = open_kit(kit.path)
-    with pytest.raises(Lost, match=r"^server nowhere\.invalid:.* does not answer"), session(changed):
-        pass
-
-
 # --- recipes ------------------------------------------------------------------------------------------------
-
-
 def configured(stage: Stage, **values: object) -> dict[str, object]:
     """A configuration for sites of their own."""
     parties = {name.title(): f"nvflare:{name}" for name in SITES}
@@ -390,8 +384,6 @@ def test_a_recipe_trains_where_agents_answer(stage: Stage, tmp_path: Path) -> No
 
 
 # --- processes ----------------------------------------------------------------------------------------------
-
-
 class Echo:
     """Agents that say who asked what."""
 

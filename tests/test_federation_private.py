@@ -15,7 +15,7 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
-from federation_tools import Killing, Parties, begin_run, federated
+from federation_tools import Killing, Parties, advance, begin_run, federated, lost
 from rounds_tools import NAMES, assert_same_release, data_of, part_of, separate
 from run_tools import run
 
@@ -42,8 +42,8 @@ def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: 
     folder = begin_run(tmp_path, own=own, **values)
     parties.approve(folder.path)
     ask = Killing(parties, 3, "party after")  # both sides begin anew
-    with federated(folder, ask) as training, pytest.raises(Lost):
-        training.advance()
+    with pytest.raises(Lost):
+        advance(folder, ask)
     with federated(folder, ask) as training:
         training.advance()
     directory, reference = folder.path, tmp_path / "reference"
@@ -57,8 +57,7 @@ def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: 
 def test_noise_is_drawn_and_charged_once(
     parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = begin_run(tmp_path, **REAL)
-    parties.approve(folder.path)
+    folder = parties.begin(**REAL)
     ledger = tmp_path / NAMES[0] / "ledger.jsonl"
     sent: list[bytes] = []
     append, fails = Journal.append, [3]
@@ -92,8 +91,7 @@ def test_noise_is_drawn_and_charged_once(
     assert len(Ledger(ledger).charges) == 2
     settings = make_config({"data": str(tmp_path / "d.parts"), **REAL}).privacy
     assert set(sources) == {(settings.sampler, None)}  # nothing that anybody could draw again
-    with federated(folder, ask) as training, pytest.raises(Lost):
-        training.advance()
+    lost(folder, ask)
     with federated(folder, ask) as training:
         training.advance()
     assert len(Ledger(ledger).charges) == 2

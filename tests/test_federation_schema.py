@@ -58,7 +58,7 @@ def test_numbers_keep_their_last_bit_and_one_bound_may_be_infinite() -> None:
         encode_message(Message(RUN, "shop", 3, DIGEST, {"value": math.nan}))
 
 
-def test_the_layout() -> None:
+def test_layout_and_digest() -> None:
     raw = encode_request(request_with([("respond", {"gradient": np.arange(5.0)})]))
     magic, version, n_head, n_body = struct.unpack_from("<8sIIQ", raw)
     assert (magic, version, n_body) == (b"fastadmm", 1, 40)
@@ -66,6 +66,15 @@ def test_the_layout() -> None:
     assert begin % 8 == 0
     assert len(raw) == begin + n_body
     np.testing.assert_array_equal(np.frombuffer(raw[begin:]), np.arange(5.0))
+    # The table has a digest.
+    assert table_digest() == table_digest() != DIGEST
+    # An answer to another call is refused.
+    raw, asked = next(pair for pair in messages(RNG) if pair[1] is not None)
+    assert isinstance(answer_of(open_envelope(raw, 10**6, "m"), asked, N, "m"), Message)  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError):
+        decode(raw, ("respond", {"coefficients": np.ones(2)}))
+    with pytest.raises(ProtocolError, match="not a request"):
+        request_of(open_envelope(raw, 10**6, "m"), N, "m")
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -76,7 +85,7 @@ def test_a_refusal_is_a_code_and_no_text(code: str) -> None:
         decode(encode_refusal(Refusal("shop", 3, DIGEST, "x: y.h5 not found")), ("respond", {}))
 
 
-def test_nan_too_many_rows_and_another_size_are_refused() -> None:
+def test_what_is_not_ours_is_refused() -> None:
     good = {"gradient": np.ones(N), "coefficients": np.ones(1), "newton": True}
     bad = [
         ("gradient", np.full(N, np.nan), "NaN"),
@@ -91,9 +100,7 @@ def test_nan_too_many_rows_and_another_size_are_refused() -> None:
         assert caught.value.refusal == "values"
     with pytest.raises(ProtocolError, match="'extra' is unknown here"):
         decode(encode_request(request_with([("respond", {**good, "extra": 1.0})])), None)
-
-
-def test_another_version_too_long_and_another_spelling_are_refused() -> None:
+    # Another version too long and another spelling are refused.
     raw = messages(RNG)[0][0]
     with pytest.raises(ProtocolError, match="version 2") as caught:
         decode(raw[:8] + b"\2" + raw[9:], None)
@@ -107,19 +114,6 @@ def test_another_version_too_long_and_another_spelling_are_refused() -> None:
     with pytest.raises(ProtocolError):
         decode(struct.pack("<8sIIQ", b"fastadmm", 1, len(spaced), 0) + spaced + bytes(-len(spaced) % 8), None)
     assert issubclass(ProtocolError, FormatError)
-
-
-def test_an_answer_to_another_call_is_refused() -> None:
-    raw, asked = next(pair for pair in messages(RNG) if pair[1] is not None)
-    assert isinstance(answer_of(open_envelope(raw, 10**6, "m"), asked, N, "m"), Message)  # type: ignore[arg-type]
-    with pytest.raises(ProtocolError):
-        decode(raw, ("respond", {"coefficients": np.ones(2)}))
-    with pytest.raises(ProtocolError, match="not a request"):
-        request_of(open_envelope(raw, 10**6, "m"), N, "m")
-
-
-def test_the_table_has_a_digest() -> None:
-    assert table_digest() == table_digest() != DIGEST
 
 
 def test_mutated_messages_raise_nothing_but_the_protocols_error() -> None:

@@ -39,13 +39,24 @@ def serving(path: Path, handler: Callable[[str, str, bytes], bytes] = echo) -> I
         server.stop(0)
 
 
-def test_every_byte_and_name_arrives(tmp_path: Path) -> None:
+def test_every_byte_and_name_arrives_and_several_ask(tmp_path: Path) -> None:
     with serving(tmp_path / "s"):
         raw = bytes(range(256)) * 40_000  # beyond what is sent or taken at once
         assert Socket(tmp_path / "s").ask("Zürich\n1", raw, 60, caller="site, α") == echo(
             "site, α", "Zürich\n1", raw
         )
         assert Socket(tmp_path / "s").ask("b", b"", 60) == b"\0b\0"
+    # Several ask at the same time.
+    together = threading.Barrier(5, timeout=60)
+
+    def wait(caller: str, party: str, raw: bytes) -> bytes:
+        together.wait()
+        return raw
+
+    with serving(tmp_path / "s", wait), ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(lambda i: Socket(tmp_path / "s").ask("a", bytes([i]), 60), range(5))) == [
+            bytes([i]) for i in range(5)
+        ]
 
 
 def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> None:
@@ -60,19 +71,6 @@ def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> 
             assert late.is_alive()
         finally:
             late.cancel()
-
-
-def test_several_ask_at_the_same_time(tmp_path: Path) -> None:
-    together = threading.Barrier(5, timeout=60)
-
-    def wait(caller: str, party: str, raw: bytes) -> bytes:
-        together.wait()
-        return raw
-
-    with serving(tmp_path / "s", wait), ThreadPoolExecutor(5) as pool:
-        assert list(pool.map(lambda i: Socket(tmp_path / "s").ask("a", bytes([i]), 60), range(5))) == [
-            bytes([i]) for i in range(5)
-        ]
 
 
 def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_path: Path) -> None:
@@ -99,7 +97,9 @@ def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_pat
         assert Socket(tmp_path / "s").ask("bank", b"x", 60) == b"\0bank\0x"
 
 
-def test_one_lost_question_leaves_others_alone(tmp_path: Path) -> None:
+def test_one_lost_question_leaves_others_alone_and_errors_say_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def by_party(caller: str, party: str, raw: bytes) -> bytes:
         time.sleep(1.0)
         if party == "lost":
@@ -112,10 +112,7 @@ def test_one_lost_question_leaves_others_alone(tmp_path: Path) -> None:
             Socket(tmp_path / "s").ask("lost", b"", 60)
         assert other.result() == b"x"
 
-
-def test_an_error_of_the_answerer_says_nothing_of_its_data(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    # An error of the answerer says nothing of its data.
     def fail(caller: str, party: str, raw: bytes) -> bytes:
         raise ValueError("patient 17")
 
@@ -126,11 +123,30 @@ def test_an_error_of_the_answerer_says_nothing_of_its_data(
     assert "patient 17" in caplog.text
 
 
-def test_owner_and_group_alone_may_ask_and_the_file_goes(tmp_path: Path) -> None:
+def test_owner_and_group_alone_may_ask_and_junk_ends_its_connection_alone(tmp_path: Path) -> None:
     with serving(tmp_path / "s"):
         assert stat.S_IMODE((tmp_path / "s").lstat().st_mode) == 0o660
         assert os.listdir(tmp_path) == ["s"]
     assert os.listdir(tmp_path) == []
+    # Bytes that are no question end their connection alone.
+    with serving(tmp_path / "s"):
+        for junk in (b"\0" * 20, b"\xff" * 20):  # no time left; more bytes than a question has
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(str(tmp_path / "s"))
+                other.sendall(junk)
+                assert other.recv(1) == b""
+        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
+    # A connection carries questions until its server is replaced.
+    asker, threads = Socket(tmp_path / "s"), set[threading.Thread]()
+
+    def answered(answer: bytes) -> bytes:
+        threads.add(threading.current_thread())
+        return answer
+
+    for answer in (b"first", b"second"):
+        with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answered(answer)):
+            assert [asker.ask("a", b"", 60) for _ in range(3)] == [answer] * 3
+    assert len(threads) == 2
 
 
 def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
@@ -143,7 +159,6 @@ def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
         "serve(sys.argv[1], lambda *_: b'dead'); print('up', flush=True); time.sleep(600)"
     )
     with running([sys.executable, "-P", "-c", code, tmp_path / "s"]) as child:
-        assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
     assert (tmp_path / "s").is_socket()
     with serving(tmp_path / "s"):
@@ -164,16 +179,6 @@ def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -
         serve(tmp_path / path, echo)
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_bytes_that_are_no_question_end_their_connection_alone(tmp_path: Path) -> None:
-    with serving(tmp_path / "s"):
-        for junk in (b"\0" * 20, b"\xff" * 20):  # no time left; more bytes than a question has
-            with socket.socket(socket.AF_UNIX) as other:
-                other.connect(str(tmp_path / "s"))
-                other.sendall(junk)
-                assert other.recv(1) == b""
-        assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
 def test_what_is_only_promised_takes_no_memory() -> None:
@@ -202,19 +207,6 @@ def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: 
         with pytest.raises(Lost):
             Socket(tmp_path / "s").ask("a", b"", 60)
         assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
-
-
-def test_a_connection_carries_questions_until_its_server_is_replaced(tmp_path: Path) -> None:
-    asker, threads = Socket(tmp_path / "s"), set[threading.Thread]()
-
-    def answered(answer: bytes) -> bytes:
-        threads.add(threading.current_thread())
-        return answer
-
-    for answer in (b"first", b"second"):
-        with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answered(answer)):
-            assert [asker.ask("a", b"", 60) for _ in range(3)] == [answer] * 3
-    assert len(threads) == 2
 
 
 def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.between.agent import Agent, agent_status
-from fastadmm.between.approval_file import (
-    open_approval,
-    open_task_approval,
-    write_approval,
-)
+from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import agent_approve, asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
@@ -37,7 +33,7 @@ from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party
 
-from federation_tools import CALLER, Parties, begin_run, confirmed, federated
+from federation_tools import CALLER, Parties, confirmed, train_with
 from rounds_tools import NAMES, data_of, separate
 from run_tools import run
 
@@ -62,12 +58,7 @@ def trained(folder: Path, **values: Any) -> Path:
     fusion = private and values["privacy"]["mode"] == "fusion"
     options = {name: {"ledger": folder / name / "ledger.jsonl"} for name in NAMES} if private else {}
     parties = Parties(folder, NAMES[1:] if fusion else NAMES, **options)
-    run = begin_run(folder, own=folder / NAMES[0] / f"{NAMES[0]}.h5" if fusion else None, **values)
-    parties.approve(run.path)
-    if values.get("secrecy") == "sums":
-        parties.compare_keys(run.path)
-    with federated(run, parties.ask) as training:
-        training.advance()
+    train_with(parties, own=folder / NAMES[0] / f"{NAMES[0]}.h5" if fusion else None, **values)
     parties.close()
     return folder
 
@@ -307,7 +298,6 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
 
 
 # --- what noise or masks were to protect -----------------------------------------------------------------
-
 PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
 
 
@@ -399,8 +389,6 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 
 
 # --- alignments -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Request]]]:
     """A party that has a table and no features yet, and what asks it to compare ids."""

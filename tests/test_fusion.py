@@ -64,24 +64,7 @@ def test_fusion_beats_its_baselines_and_comes_near_the_joint_model(parties, loss
     assert fused - best < 0.5 * (losses["label holder alone"] - best)
 
 
-def test_joint_weights_are_local_weights_times_scales():
-    solver = FusionSolver(problem(), OPTIONS, settings())
-    run_rounds(solver)
-    joint, local = solver.party_weights(), solver.local_weights()
-    np.testing.assert_array_equal(joint[1], solver.scales[1] * local[1])
-    np.testing.assert_array_equal(local[1], solver.messages[1].model.weights)
-    assert solver.scales[0] == 1.0
-
-
-def test_the_label_holder_may_be_another_party_and_gets_no_message():
-    given = problem()
-    solver = FusionSolver(given, OPTIONS, settings(label_party=given.names[1]))
-    run_rounds(solver)
-    assert set(solver.messages) == {0}
-    assert [p.epsilon for p in solver.statement().parties] == pytest.approx([4.0, 0.0])
-
-
-def test_parties_learn_nothing_of_the_label_holders_features():
+def test_labels_and_other_parties_features_stay_where_they_are():
     # The same labels and other features of the label holder: with one seed every message is the same.
     blocks, y = data()
     sent = []
@@ -92,9 +75,7 @@ def test_parties_learn_nothing_of_the_label_holders_features():
         sent.append(solver.messages[1])
     np.testing.assert_array_equal(sent[0].levels, sent[1].levels)
     np.testing.assert_array_equal(sent[0].model.weights, sent[1].model.weights)
-
-
-def test_with_private_labels_parties_see_only_randomised_ones():
+    # With private labels parties see only randomised ones.
     blocks, y = data()
     solver = FusionSolver(make_problem(blocks, y, lam=1e-3), OPTIONS, settings(label_epsilon=1.0))
     solver.round()
@@ -105,6 +86,12 @@ def test_with_private_labels_parties_see_only_randomised_ones():
     assert statement.label_epsilon == 1.0
     assert statement.epsilon < statement.person_epsilon <= 5.0
     assert "every party learns all" not in " ".join(statement.not_covered)
+    # The label holder may be another party and gets no message.
+    given = problem()
+    solver = FusionSolver(given, OPTIONS, settings(label_party=given.names[1]))
+    run_rounds(solver)
+    assert set(solver.messages) == {0}
+    assert [p.epsilon for p in solver.statement().parties] == pytest.approx([4.0, 0.0])
 
 
 def test_fresh_randomness_every_time_and_the_same_only_in_insecure_tests():
@@ -161,12 +148,19 @@ def test_evidence_ridge_is_the_ridge_of_its_penalty(wrap):
     assert evidence(penalty) <= min(evidence(penalty * 2), evidence(penalty / 2))
 
 
-def test_evidence_ridge_of_noise_learns_nothing():
+def test_evidence_ridge_of_noise_and_scaled_weights():
     blocks, y = data(2000)
     values = np.random.default_rng(2).normal(size=2000) * 30
     with Engine(1) as engine:
         slopes, _, _ = ClassDesign(as_block(blocks[0]), y, engine).regress(values)
     assert np.linalg.norm(slopes) < 3.0
+    # Joint weights are local weights times scales.
+    solver = FusionSolver(problem(), OPTIONS, settings())
+    run_rounds(solver)
+    joint, local = solver.party_weights(), solver.local_weights()
+    np.testing.assert_array_equal(joint[1], solver.scales[1] * local[1])
+    np.testing.assert_array_equal(local[1], solver.messages[1].model.weights)
+    assert solver.scales[0] == 1.0
 
 
 @pytest.mark.repeats

@@ -115,7 +115,7 @@ def test_kernel_is_its_naive_twin_on_any_row_range(k):
     assert (levels < k).all()
 
 
-def test_released_symbols_follow_the_law():
+def test_symbols_follow_their_law_in_a_channel_of_public_numbers():
     n = 200_000
     for k in (2, 5):
         channel = Channel(0.7, k, 0.5, 2.0)
@@ -124,9 +124,7 @@ def test_released_symbols_follow_the_law():
         observed = np.bincount(levels, minlength=k) / n
         np.testing.assert_allclose(observed, channel.probabilities(score[:1])[0], atol=5 / math.sqrt(n))
         assert abs(channel.values(levels).mean() - 1.3) < 5 * channel.values(levels).std() / math.sqrt(n)
-
-
-def test_channel_is_chosen_from_public_numbers_and_gets_finer_with_epsilon():
+    # Channel is chosen from public numbers and gets finer with epsilon.
     chosen = [choose_channel(epsilon, -1.0, 2.0) for epsilon in (0.1, 0.7, 2.0, 4.0, 8.0, 40.0)]
     sizes = [c.n_levels for c in chosen]
     assert sizes[0] == 2
@@ -202,7 +200,7 @@ def test_exact_values_of_neighbours_differ_by_at_most_their_sensitivity(wrap):
     assert len(heard[0]) == 40 + 1  # nothing else gets noise; the symbols have their own
 
 
-def test_costs_of_the_releases_are_exactly_the_budget():
+def test_moments_norms_and_costs_are_exact():
     one, _, y = neighbours()
     budget = split_budget(1.0, 1e-5, 0.4, 1.0, public_norm=False)
     listening = Listening()
@@ -213,21 +211,7 @@ def test_costs_of_the_releases_are_exactly_the_budget():
     assert math.hypot(*spent[NORM_QUERIES:-1]) == pytest.approx(budget.model, rel=1e-12)
     assert spent[-1] == pytest.approx(budget.moments, rel=1e-12)
     assert math.hypot(*spent) == pytest.approx(budget.gdp, rel=1e-12)
-
-
-def test_descent_with_little_noise_comes_near_the_fit():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(4000, 2)) / 3
-    y = (rng.random(4000) < expit(3 * X[:, 0] - 1)).astype(float)
-    norms = row_norms(as_block(X))
-    fitted = private_descent(as_block(X), norms, norms.max(), y, 1e3, source(), 0, ENGINE)
-    assert fitted.weights[0] == pytest.approx(3.0, abs=0.8)
-    assert abs(fitted.weights[1]) < 0.3
-    assert fitted.intercept == pytest.approx(-1.0, abs=0.3)
-
-
-# --- F2, F3: row norm and moments
-def test_norm_count_changes_by_one_and_the_norm_covers_nine_rows_in_ten():
+    # Norm count changes by one and the norm covers nine rows in ten.
     rng = np.random.default_rng(3)
     norms = np.concatenate([np.zeros(500), rng.uniform(1.0, 2.0, 9000), [1e5] * 500])
     found = find_row_norm(norms, 1.0, source(), 0, ENGINE)
@@ -236,9 +220,7 @@ def test_norm_count_changes_by_one_and_the_norm_covers_nine_rows_in_ten():
     rare[:400] = 3.0
     assert 3.0 <= find_row_norm(rare, 1.0, source(), 0, ENGINE) <= 3.4
     assert find_row_norm(np.zeros(100), 1.0, source(), 0, ENGINE) > 0
-
-
-def test_moments_move_by_at_most_two_and_are_those_of_the_scores():
+    # Moments move by at most two and are those of the scores.
     grid = np.linspace(-1, 1, 401)
     s, t = np.meshgrid(grid, grid)
     moved = np.sqrt((s - t) ** 2 + (s**2 - t**2) ** 2)
@@ -255,6 +237,18 @@ def test_moments_move_by_at_most_two_and_are_those_of_the_scores():
     assert variance == pytest.approx(score.var(), abs=0.02)
 
 
+def test_descent_with_little_noise_comes_near_the_fit():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(4000, 2)) / 3
+    y = (rng.random(4000) < expit(3 * X[:, 0] - 1)).astype(float)
+    norms = row_norms(as_block(X))
+    fitted = private_descent(as_block(X), norms, norms.max(), y, 1e3, source(), 0, ENGINE)
+    assert fitted.weights[0] == pytest.approx(3.0, abs=0.8)
+    assert abs(fitted.weights[1]) < 0.3
+    assert fitted.intercept == pytest.approx(-1.0, abs=0.3)
+
+
+# --- F2, F3: row norm and moments
 # --- F5: the budget
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0])
 @pytest.mark.parametrize("public_norm", [True, False])

@@ -35,12 +35,23 @@ def runs(case, label=None):
     return {run["epsilon"]: run["fusion"] for run in found if run["label_epsilon"] == label}
 
 
-def test_measured_utility_is_what_was_asked_for():
+def test_the_page_measures_and_defaults_are_the_programs():
     assert runs("a9a")[1.0] <= 0.3270
     assert runs("a9a")[4.0] <= 0.3250
     assert runs("a9a", 1.0)[1.0] <= 0.3280
     assert runs("a9a_4")[2.0] <= 0.334
     assert all(run["runs"] >= 5 for case in MEASURED["cases"].values() for run in case["runs"])
+    # Defaults of the page are the codes.
+    from fastadmm.privacy import fusion_mechanisms as mechanisms
+    from fastadmm.settings.privacy import Privacy
+
+    assert f"T = {mechanisms.STEPS} steps" in TEXT
+    assert f"κ = {mechanisms.CONSTANT:g}," in TEXT
+    assert mechanisms.SCORE_RANGE == 4.0
+    assert mechanisms.NORM_QUERIES == 9
+    fields = Privacy(mode="fusion", epsilon=1.0)
+    assert (fields.model_share, fields.model_epsilon_max) == (0.4, 1.0)
+    assert "ε_s = ε − min(0.4 ε, 1)" in TEXT
 
 
 def test_functions_and_theorems_name_each_other():
@@ -68,16 +79,3 @@ def test_the_bound_of_f1_in_the_page_is_the_functions(q):
 
     expected = max(2 * abs(q), 2 * abs(1 - q), np.hypot(abs(q) + abs(1 - q), CONSTANT))
     assert gradient_sensitivity(np.array([q, q])) == pytest.approx(expected)
-
-
-def test_defaults_of_the_page_are_the_codes():
-    from fastadmm.privacy import fusion_mechanisms as mechanisms
-    from fastadmm.settings.privacy import Privacy
-
-    assert f"T = {mechanisms.STEPS} steps" in TEXT
-    assert f"κ = {mechanisms.CONSTANT:g}," in TEXT
-    assert mechanisms.SCORE_RANGE == 4.0
-    assert mechanisms.NORM_QUERIES == 9
-    fields = Privacy(mode="fusion", epsilon=1.0)
-    assert (fields.model_share, fields.model_epsilon_max) == (0.4, 1.0)
-    assert "ε_s = ε − min(0.4 ε, 1)" in TEXT

@@ -11,12 +11,12 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
-from run_tools import refused, run, write_blocks, write_problem
+from run_tools import refused, run, within, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
 
 
-def test_label_infinity_is_a_class_name_like_any_other(tmp_path):
+def test_tables_that_are_odd(tmp_path, capsys):
     (tmp_path / "guest.csv").write_text(TABLE.replace("yes", "inf"))
     (tmp_path / "host.csv").write_text("id,b\n" + "".join(f"{i},{i}\n" for i in range(12)))
     code = run(
@@ -24,9 +24,7 @@ def test_label_infinity_is_a_class_name_like_any_other(tmp_path):
         "--positive", "inf", "-o", tmp_path / "o.parts",
     )  # fmt: skip
     assert code == 0
-
-
-def test_text_in_parquet_that_is_not_utf8(tmp_path, capsys):
+    # Text in parquet that is not utf8.
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     words = pa.array([b"\x80x", b"b"]).view(pa.string())
     pq.write_table(pa.table({"id": [1, 2], "word": words, "y": [0, 1]}), tmp_path / "a.parquet")
@@ -36,18 +34,25 @@ def test_text_in_parquet_that_is_not_utf8(tmp_path, capsys):
         "id", "--label", "y", "-o", tmp_path / "o",
     )  # fmt: skip
     assert "a.parquet" in err
+    # More columns than any file has.
+    one = np.array([1.0])
+    for columns in (2**62, 2**40):
+        np.savez(tmp_path / "a.npz", data=one, indices=[0], indptr=[0, 1], shape=[1, columns], y=one)
+        err = refused(
+            capsys, ExitCode.INPUT, "convert", tmp_path / "a.npz", "--parties", 1, "-o", tmp_path / "o"
+        )
+        assert f"a.npz: array 'shape' says {columns} columns" in err
 
 
-def test_data_that_only_training_can_refuse_leave_no_run(tmp_path, capsys):
+def test_what_training_refuses_leaves_no_run(tmp_path, capsys):
     X = np.random.default_rng(0).normal(size=(20, 2))
     X[3, 0] = 1e300
     data = write_blocks(tmp_path / "d.parts", [X], np.arange(20) % 2)
     err = refused(capsys, ExitCode.INPUT, "train", data, "-q", "-o", tmp_path / "run")
     assert "d.parts: party-1" in err
     assert not (tmp_path / "run").exists()
-
-
-def test_what_a_party_remembers_must_fit(tmp_path, capsys):
+    # What a party remembers must fit.
+    tmp_path = within(tmp_path)
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert not run("coordinator", "start", data / "labels.h5", "--party", "party-1", "-o", tmp_path / "run")
     request, state = tmp_path / "run" / "requests" / "party-1-000000.msg", tmp_path / "state"
@@ -78,16 +83,6 @@ def test_scores_that_overflow(partial, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_more_columns_than_any_file_has(tmp_path, capsys):
-    one = np.array([1.0])
-    for columns in (2**62, 2**40):
-        np.savez(tmp_path / "a.npz", data=one, indices=[0], indptr=[0, 1], shape=[1, columns], y=one)
-        err = refused(
-            capsys, ExitCode.INPUT, "convert", tmp_path / "a.npz", "--parties", 1, "-o", tmp_path / "o"
-        )
-        assert f"a.npz: array 'shape' says {columns} columns" in err
-
-
 def test_owners_kappa_and_finished_run(tmp_path, capsys):
     owners, _ = write_owners(tmp_path / "d.owners")
     options = ("--epsilon", 5, "--bound", "clip:1", "--step", 0.1, "--rounds", 2, "-q")
@@ -102,21 +97,13 @@ def test_owners_kappa_and_finished_run(tmp_path, capsys):
     assert "owners.toml: key 'owners'" in refused(capsys, ExitCode.FORMAT, "inspect", owners)
 
 
-def test_spent_budget_beyond_floating_point():
+def test_statements_and_budgets_beyond_numbers():
     from fastadmm.privacy.accounting import epsilon_of, gdp_of
 
     assert epsilon_of(1e308, 1e-5) == np.inf
     with pytest.raises(ConfigError, match="epsilon: 1e\\+30 protects nothing"):
         gdp_of(1e30, 1e-3)
-
-
-@pytest.mark.parametrize("key", ["epsilon", "ball", "message_clip"])
-def test_privacy_settings_beyond_floating_point(key):
-    with pytest.raises(ConfigError, match=f"{key}: 2e\\+300 is above 1e"):
-        Privacy(**{"mode": "message", "epsilon": 1.0, key: 2e300})
-
-
-def test_statement_of_other_types():
+    # Statement of other types.
     from fastadmm.privacy.statement import no_privacy
 
     document = json.loads(json.dumps(no_privacy(["a", "b"]).to_json()))
@@ -133,6 +120,12 @@ def test_statement_of_other_types():
     document["parties"][0]["rounds"] = "many"
     with pytest.raises(FormatError, match="rounds"):
         PrivacyStatement.from_json(document)
+
+
+@pytest.mark.parametrize("key", ["epsilon", "ball", "message_clip"])
+def test_privacy_settings_beyond_floating_point(key):
+    with pytest.raises(ConfigError, match=f"{key}: 2e\\+300 is above 1e"):
+        Privacy(**{"mode": "message", "epsilon": 1.0, key: 2e300})
 
 
 def test_report_of_numbers_beyond_every_axis(tmp_path):

@@ -108,7 +108,7 @@ def test_radius_at_its_extremes(word):
     assert 0.0 <= _radius(np.uint64(word)) < 9.5
 
 
-def test_angles_at_the_seams():
+def test_grid_normals_at_their_seams():
     for eighth in range(16):
         for step in (-2, -1, 0, 1, 2):
             word = ((eighth << 60) + step * 2**11) % 2**64
@@ -119,9 +119,7 @@ def test_angles_at_the_seams():
             for _ in range(quadrant % 4):
                 expected = (-expected[1], expected[0])
             assert _cosine_sine(np.uint64(word)) == pytest.approx(expected, rel=4 * EPS, abs=1e-300)
-
-
-def test_grid_normal_rounds_to_nearest():
+    # Grid normal rounds to nearest.
     n = 4000 if COMPILED else 300
     out, z = np.empty(n, np.int64), normals(n)
     for scale in (0.0, 0.3, 7.46 * 2.0**24, 2.0**28, MAX_SCALE):
@@ -168,16 +166,14 @@ def test_requests_that_would_repeat_or_overflow_are_refused():
 
 
 # --- the law (fixed keys: these tests give the same answer every time)
-def test_kolmogorov_smirnov():
+def test_the_law_of_the_noise():
     z = normals(1 << 20)
     assert stats.kstest(z, "norm").pvalue > 1e-3
     # the two members of a pair, each on its own
     pairs = z.reshape(-1, 4, 2, 16)
     for member in (0, 1):
         assert stats.kstest(pairs[:, :, member].ravel(), "norm").pvalue > 1e-3
-
-
-def test_tails_to_five_standard_deviations():
+    # Tails to five standard deviations.
     n, levels = 1 << 25, np.array([2.0, 3.0, 4.0, 4.5, 5.0])
     above, below = np.zeros(len(levels)), np.zeros(len(levels))
     out = np.empty(1 << 22)
@@ -189,9 +185,7 @@ def test_tails_to_five_standard_deviations():
     for counts in (above, below):
         assert (stats.poisson.cdf(counts, expected) > 1e-4).all(), (counts, expected)
         assert (stats.poisson.sf(counts - 1, expected) > 1e-4).all(), (counts, expected)
-
-
-def test_low_bits_of_grid_noise_are_uniform():
+    # Low bits of grid noise are uniform.
     n = 1 << 20
     out = np.empty(n, np.int64)
     for scale in (2.0**24, 1.7 * 2.0**28):

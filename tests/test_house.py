@@ -12,11 +12,9 @@ from mutants import importers, mutated, places
 TEXT = PLAN.read_text(encoding="utf-8")
 
 
-def test_the_plan_shows_every_room_once():
+def test_the_plan_is_what_there_is():
     assert sorted(plan(TEXT)) == sorted(the_house().rooms())
-
-
-def test_the_way_of_a_number_names_what_there_is():
+    # The way of a number names what there is.
     names = re.findall(r"`(fastadmm\.[\w.]+)`", TEXT)
     assert len(names) > 20
     for name in names:
@@ -25,13 +23,9 @@ def test_the_way_of_a_number_names_what_there_is():
         found = importlib.import_module(".".join(parts[:depth]))
         for part in parts[depth:]:
             found = getattr(found, part)
-
-
-def test_no_circles_not_even_lazy_ones():
+    # No circles not even lazy ones.
     assert not the_house().circle()
-
-
-def test_imports_follow_the_order_of_the_plan():
+    # Imports follow the order of the plan.
     assert not the_house().against_the_order(plan(TEXT))
 
 
@@ -71,7 +65,7 @@ def test_the_counting_itself(tmp_path):
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
 
 
-def test_mutants_are_other_programs():
+def test_make_and_mutants_find_what_they_need():
     module = the_house().modules["fastadmm.proof.prove"]
     drawn = list(places(module.nodes[0]))
     assert {ast.Compare, ast.Constant, ast.BinOp, ast.If} <= {type(node) for node in drawn}
@@ -79,10 +73,7 @@ def test_mutants_are_other_programs():
     for node in drawn[::10]:
         assert ast.dump(ast.parse(mutated(module.text, node))) != plain
     assert str(ROOT / "tests" / "test_proof.py") in importers(module.name)
-
-
-def test_make_finds_the_modules_beside_its_scripts():
-    """Python puts no script's folder on its path here: the recipe or the script has to."""
+    # Python puts no script's folder on its path here: the recipe or the script has to.
     recipes = (ROOT / "Makefile").read_text().splitlines()
     found = [line for line in recipes if re.search(r"python (-P )?(tests|bench)/[\w/]+\.py", line)]
     assert len(found) > 10

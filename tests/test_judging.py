@@ -47,7 +47,7 @@ def test_curves_are_those_of_scikit_learn(weighted):
     )
 
 
-def test_the_order_of_rows_and_repeated_rows():
+def test_the_order_of_rows_ends_of_curves_and_scales_do_not_matter():
     y, score, weight = sample()
     whole = np.round(2.0 * weight).astype(int)
     at = np.random.default_rng(1).permutation(np.repeat(np.arange(len(y)), whole))
@@ -56,6 +56,21 @@ def test_the_order_of_rows_and_repeated_rows():
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-13)
     for a, b in zip(one.groups(), other.groups(), strict=True):
         assert a == pytest.approx(b, rel=1e-12)
+    # Thinned curves keep their ends.
+    y, score, weight = sample(2000)
+    whole = rank_rows(y, score + np.arange(2000) * 1e-6, weight)
+    thin = whole.thinned(50)
+    assert len(thin.scores) <= 51
+    assert (thin.scores[0], thin.scores[-1]) == (whole.scores[0], whole.scores[-1])
+    assert np.isin(thin.scores, whole.scores).all()
+    assert thin.positives == whole.positives
+    # Scale of weights does not matter to drift.
+    rng = np.random.default_rng(5)
+    old, new = rng.normal(size=500), rng.normal(1.0, 1.0, 500)
+    weight = rng.uniform(0.5, 1.5, 500)
+    found, tiny = (score_drift(old, new, (w, w))["psi"] for w in (weight, weight / 1e6))
+    assert found > 0.5
+    assert tiny == pytest.approx(found, rel=1e-9)
 
 
 def test_groups():
@@ -72,16 +87,6 @@ def test_groups():
     # one score: every group has the base rate
     tied = rank_rows(y, np.zeros(20), np.ones(20)).groups()
     assert [group["lift"] for group in tied] == pytest.approx([1.0] * 10)
-
-
-def test_thinned_curves_keep_their_ends():
-    y, score, weight = sample(2000)
-    whole = rank_rows(y, score + np.arange(2000) * 1e-6, weight)
-    thin = whole.thinned(50)
-    assert len(thin.scores) <= 51
-    assert (thin.scores[0], thin.scores[-1]) == (whole.scores[0], whole.scores[-1])
-    assert np.isin(thin.scores, whole.scores).all()
-    assert thin.positives == whole.positives
 
 
 def delong(y, score):
@@ -111,7 +116,6 @@ def test_the_interval_of_an_auc():
         at = rng.integers(0, len(y), len(y))
         areas.append(metrics.roc_auc_score(y[at], score[at], sample_weight=weight[at]))
     weighted = auc_interval(y, score, weight)
-    assert weighted is not None
     assert weighted[2] == pytest.approx(np.std(areas), rel=0.15)
     assert auc_interval(y, y, np.ones(len(y))) is None  # no error to learn from
     assert auc_interval(y, score, (np.cumsum(y) <= 1.0) * 1.0) is None  # one row of a class
@@ -119,15 +123,6 @@ def test_the_interval_of_an_auc():
 
 def rng_weights(n):
     return np.random.default_rng(3).uniform(0.2, 3.0, n)
-
-
-def test_scale_of_weights_does_not_matter_to_drift():
-    rng = np.random.default_rng(5)
-    old, new = rng.normal(size=500), rng.normal(1.0, 1.0, 500)
-    weight = rng.uniform(0.5, 1.5, 500)
-    found, tiny = (score_drift(old, new, (w, w))["psi"] for w in (weight, weight / 1e6))
-    assert found > 0.5
-    assert tiny == pytest.approx(found, rel=1e-9)
 
 
 def test_bins_and_stability():

@@ -71,12 +71,17 @@ def test_exponential_is_within_two_ulps(low):
         assert abs(exp_nonpositive(x) - math.exp(x)) <= 2.0 * math.ulp(math.exp(x))
 
 
-def test_exponential_at_the_seams_of_its_reduction():
+def test_exponential_at_seams_and_of_any_number():
     for n in range(-1020, 1):
         for x in (n * math.log(2), (n - 0.5) * math.log(2)):
             for y in (x, math.nextafter(x, -math.inf), math.nextafter(x, math.inf)):
                 if -708.0 < y <= 0.0:
                     assert abs(exp_nonpositive(y) - math.exp(y)) <= 2.0 * math.ulp(math.exp(y))
+    # Exponential of any number.
+    assert expm1_and_exp(709.5) == (math.inf, math.inf)
+    assert expm1_and_exp(math.inf) == (math.inf, math.inf)
+    assert expm1_and_exp(-math.inf) == (-1.0, pytest.approx(math.exp(-708.0), rel=4 * EPS))
+    assert all(math.isnan(value) for value in expm1_and_exp(math.nan))
 
 
 @pytest.mark.parametrize("x", [-708.0, -709.0, -745.2, -1e6, -1e308, -math.inf])
@@ -91,13 +96,6 @@ def test_exponential_less_one_keeps_its_digits(size):
         less, whole = expm1_and_exp(x)
         assert abs(less - math.expm1(x)) <= 3.0 * math.ulp(math.expm1(x))
         assert abs(whole - math.exp(x)) <= 2.0 * math.ulp(math.exp(x))
-
-
-def test_exponential_of_any_number():
-    assert expm1_and_exp(709.5) == (math.inf, math.inf)
-    assert expm1_and_exp(math.inf) == (math.inf, math.inf)
-    assert expm1_and_exp(-math.inf) == (-1.0, pytest.approx(math.exp(-708.0), rel=4 * EPS))
-    assert all(math.isnan(value) for value in expm1_and_exp(math.nan))
 
 
 # --- logistic: value, gradient, curvature

@@ -40,23 +40,19 @@ def test_the_optimum_of_the_linear_program(dense):
     assert found.objective == pytest.approx(best.fun / N, rel=1.1e-8)
 
 
-def test_rows_without_weight_say_nothing():
+def test_the_saddle_proves_itself_and_rows_without_weight_say_nothing():
     weight = np.random.default_rng(1).integers(0, 3, size=N) * 1.0
     given = problem(sample_weight=weight, fit_intercept=True)
     result = solve(given, SolverOptions(scheme="pooled", gap=1e-7))
     assert result.certified
     assert len(result.history) == 1
-
-
-def test_the_saddle_proves_itself():
-    """Value and bound by the formulas of the losses."""
+    # Value and bound by the formulas of the losses.
     given = problem("quantile", "elastic_net", dense=True, fit_intercept=False)
     with Engine(1) as engine:
         rows = DenseBlock(np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in given.blocks]))
         own = given.party_regularizers[0], given.party_constraints[0], given.regularization
         penalty = PartyPenalty(*own)
         found = find_saddle(given, penalty, rows, 1e-8, engine)
-    assert found is not None
     assert 0.0 <= found.value - found.lower <= 1e-8 * found.lower
     e, u = given.y - rows.matrix @ found.weights, found.dual
     value = float(np.abs(0.5 * e).sum()) + penalty.value(found.weights)

@@ -88,14 +88,11 @@ def sparse_rows(n, d, regularizer="l2"):
     return make_problem([X[:, : d // 2], X[:, d // 2 :]], y, loss="hinge", lam=1e-4, regularizer=regularizer)
 
 
-def test_many_rows_at_their_kinks_do_not_stall():
+def test_many_rows_or_weights_at_kinks_do_not_stall():
     """Narrow parabolas did: a gap of 4e-6 after 200 rounds."""
     fit = solve(sparse_rows(4000, 200), SolverOptions(gap=1e-6, max_rounds=130))
     assert fit.status is Status.CONVERGED
-
-
-def test_many_weights_of_l1_that_are_free_do_not_stall():
-    """Directions that were forgotten did: a gap of 8e-4 after 200 rounds."""
+    # Directions that were forgotten did: a gap of 8e-4 after 200 rounds.
     options = SolverOptions(gap=1e-6, max_rounds=140)
     assert solve(sparse_rows(4000, 200, "l1"), options).status is Status.CONVERGED
 
@@ -234,15 +231,13 @@ def steep_line():
     return problem, base, along
 
 
-def test_length_along_a_line_that_turns_steep_is_where_the_slope_is_zero():
+def test_lengths_and_positions_where_a_segment_turns_steep():
     problem, base, along = steep_line()
     with Engine(1) as engine:
         found = best_length(problem, base, along, 0.0, 0.0, engine)
         ends = [float((np.exp(base + t * along) - problem.y) @ along) for t in (found - 2e-6, found + 2e-6)]
     assert ends[0] < 0.0 < ends[1]
-
-
-def test_position_on_a_segment_that_turns_steep_is_where_the_slope_is_zero():
+    # Position on a segment that turns steep is where the slope is zero.
     problem, base, along = steep_line()
     model, proposal = HullPoint(np.zeros(0), 0.0, base), HullPoint(np.zeros(0), 0.0, base + along)
     flat = SegmentPenalty(np.array([0.0, 1.0]), np.zeros(2), (0.0, 0.0, 0.0), 0.0, 0.0)

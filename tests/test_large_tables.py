@@ -33,12 +33,20 @@ def numbers(rng):
     return [cell for cell in [*any_bits, *halfway, *short, *powers, *ends] if "n" not in cell]
 
 
-def test_numbers_are_rounded_as_python_rounds_them():
+def test_numbers_and_plain_cells_are_read_as_python_reads_them(tmp_path):
     cells = numbers(random.Random(1))
     frame = read_frame("\n".join(cells).encode(), ",", ["a"], {"a": np.float64})
     np.testing.assert_array_equal(
         frame["a"].to_numpy().view(np.int64), np.array([*map(float, cells)]).view(np.int64)
     )
+    # Plain cells are read once.
+    path = tmp_path / "a.csv"
+    path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
+    wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}
+    (chunk,) = CsvFile(SourceFile(path)).plain_chunks(wanted)
+    kinds = {name: type(found) for name, found in chunk.cells.items()}
+    assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
+    assert chunk.numbers.tolist() == [2, 3]
 
 
 def tables_of(folder, ids=None):
@@ -141,17 +149,6 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
             shown = [(c.kind, c.values.tolist(), c.words, c.zeros, c.grouped) for c in table.columns.values()]
             seen.append(repr((shown, [table.where(i) for i in range(table.n_rows)])))
         assert seen[0] == seen[1] == seen[2], text
-
-
-def test_plain_cells_are_read_once(tmp_path):
-    # A short cut whose fallback is right as well is seen only here.
-    path = tmp_path / "a.csv"
-    path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
-    wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}
-    (chunk,) = CsvFile(SourceFile(path)).plain_chunks(wanted)
-    kinds = {name: type(found) for name, found in chunk.cells.items()}
-    assert kinds == {"id": Whole, "a": Numbers, "b": Numbers, "c": Words, "d": Words, "e": Words}
-    assert chunk.numbers.tolist() == [2, 3]
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):

@@ -64,7 +64,7 @@ def test_wrong_class_weights_are_named(weight, message):
 
 
 # --- offsets
-def test_offset_against_a_general_minimiser():
+def test_offsets():
     rng = np.random.default_rng(1)
     features, exposure = rng.normal(size=(120, 3)), rng.uniform(0.5, 4, 120)
     y = rng.poisson(exposure * np.exp(features @ [0.5, -0.3, 0.2])).astype(float)
@@ -78,9 +78,7 @@ def test_offset_against_a_general_minimiser():
     np.testing.assert_allclose([*model.coef_, model.intercept_], found, atol=1e-5)
     rates = model.predict(features)
     np.testing.assert_allclose(model.predict(features, offset=np.log(exposure)), rates * exposure)
-
-
-def test_offset_of_a_classifier():
+    # Offset of a classifier.
     shift = np.where(np.arange(len(Y)) % 2, 1.0, -1.0)
     model = ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift)
     plain = model.decision_function(X)
@@ -107,7 +105,7 @@ def test_warm_start_begins_at_the_last_model():
 
 
 # --- early stopping
-def test_early_stopping_keeps_the_best_round():
+def test_early_stopping():
     model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
     values = [record.validation for record in model.history_]
     assert model.status_ == "early_stopped"
@@ -120,9 +118,7 @@ def test_early_stopping_keeps_the_best_round():
     assert again.best_round_ >= model.best_round_
     one = clone(model).set_params(n_threads=1).fit(X, Y)
     np.testing.assert_array_equal(one.coef_, model.coef_)
-
-
-def test_held_out_rows_are_not_trained_on():
+    # Held out rows are not trained on.
     rng = np.random.default_rng(0)
     y = rng.permutation(Y)  # nothing to learn: the first rounds are the best
     model = ADMMSharingClassifier(
@@ -131,9 +127,7 @@ def test_held_out_rows_are_not_trained_on():
     assert model.status_ == "early_stopped"
     assert model.best_round_ <= 2
     assert model.validation_loss_ > 0.5
-
-
-def test_early_stopping_of_a_regression_and_of_classes():
+    # Early stopping of a regression and of classes.
     data = load_iris()
     classes = ADMMSharingClassifier(2, 1e-8, early_stopping=True, random_state=0).fit(data.data, data.target)
     assert classes.coef_.shape == (3, 4)
@@ -142,9 +136,7 @@ def test_early_stopping_of_a_regression_and_of_classes():
         data.data[:, :3], data.data[:, 3]
     )
     assert numbers.validation_loss_ == min(r.validation for r in numbers.history_)
-
-
-def test_early_stopping_goes_with_no_privacy():
+    # Early stopping goes with no privacy.
     private = Privacy(mode="fusion", epsilon=1.0, delta=1e-5, sampler="insecure_test")
     model = ADMMSharingClassifier([10, 10, 10], privacy=private, early_stopping=True)
     with pytest.raises(ConfigError, match="early_stopping: not in a private run"):

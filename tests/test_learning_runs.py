@@ -20,6 +20,7 @@ from run_tools import (
     logged,
     result_of,
     run,
+    within,
     write_blocks,
     write_problem,
 )
@@ -37,7 +38,7 @@ def train(data, out, display=None, **keys):
     return start_run(make_config({"data": str(data / "a.parts"), **keys}), out, display=display)
 
 
-def test_class_weights_are_sample_weights(data, tmp_path):
+def test_class_weights(data, tmp_path, capsys):
     train(data, tmp_path / "run", class_weight={"yes": 3.0}, **{"lambda": 0.01})
     partition = open_partition(data / "a.parts")
     blocks = [party.load() for party in partition.parties]
@@ -49,9 +50,7 @@ def test_class_weights_are_sample_weights(data, tmp_path):
     model = open_model(tmp_path / "run")
     for party, weights in zip(model.parties, expected.weights):
         np.testing.assert_array_equal(party.weights, weights)
-
-
-def test_class_weights_of_the_command_line(data, tmp_path, capsys):
+    # Class weights of the command line.
     assert run("train", data / "a.parts", "-o", tmp_path / "b", "--set", "class_weight=balanced", "-q") == 0
     assert 'class_weight = "balanced"' in (tmp_path / "b" / "run.toml").read_text(encoding="utf-8")
     assert run("train", data / "a.parts", "-o", tmp_path / "c", "--set", "class_weight={maybe=2}", "-q") == 5
@@ -59,7 +58,7 @@ def test_class_weights_of_the_command_line(data, tmp_path, capsys):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_run_begins_at_another_model(data, tmp_path):
+def test_a_run_begins_at_another_model_and_says_so(data, tmp_path):
     cold = train(data, tmp_path / "cold", directions="both", **{"lambda": 0.01})
     warm = train(
         data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), directions="both", **{"lambda": 0.009}
@@ -74,9 +73,7 @@ def test_a_run_begins_at_another_model(data, tmp_path):
         train(data, tmp_path / "killed", CrashAfter(1), **given)
     resume_run(tmp_path / "killed")
     assert_same_run(tmp_path / "warm", tmp_path / "killed")
-
-
-def test_another_start_is_noticed(data, tmp_path):
+    # Another start is noticed.
     train(data, tmp_path / "one", **{"lambda": 0.01})
     more = {"lambda": 0.001, "history": 2}
     train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **more)
@@ -133,7 +130,7 @@ def test_early_stopping_and_its_resumption(data, tmp_path, source):
     assert run("resume", tmp_path / "k", "-q") == 0
 
 
-def test_the_kept_model_has_the_metric_of_its_round(data, tmp_path):
+def test_the_kept_model_is_the_better_round_s(data, tmp_path):
     """On a partition of its own the value is what evaluating the model gives."""
     train(
         data, tmp_path / "run", validation=str(data / "v.parts"), validation_metric="auc", **{"lambda": 1e-7}
@@ -141,17 +138,15 @@ def test_the_kept_model_has_the_metric_of_its_round(data, tmp_path):
     assert run("evaluate", tmp_path / "run", data / "v.parts", "--json") == 0
     evaluated = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
     assert result_of(tmp_path / "run")["validation"] == pytest.approx(evaluated["auc"], abs=1e-12)
-
-
-def test_a_finished_run_with_a_better_round_before_keeps_that(data, tmp_path):
+    # A finished run with a better round before keeps that.
+    tmp_path = within(tmp_path)
     keys = {"lambda": 1e-5, "validation": 0.3, "patience": 1000}
     result = train(data, tmp_path / "run", **keys)
     best = min(logged(tmp_path / "run"), key=lambda line: line["validation"])
     assert result["kept_round"] == best["round"]
     assert result["status"] == ("converged" if best["round"] == result["rounds"] else "early_stopped")
-
-
-def test_a_share_too_small_to_stop_by_is_refused(data, tmp_path):
+    # A share too small to stop by is refused.
+    tmp_path = within(tmp_path)
     with pytest.raises(InputError, match="cannot be parted") as caught:
         train(data, tmp_path / "no", validation=0.001)
     assert "\n" not in str(caught.value)

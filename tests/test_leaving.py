@@ -167,15 +167,12 @@ def a_statement(**values):
     return replace(state(settings, [party], {"coordinator": "messages"}, ("labels",)), **values)
 
 
-def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is():
+def test_statements_and_cards_show_every_row_no_better_than_it_is(tmp_path):
     text = dict(a_statement().table())["delta"]  # the party's row comes later than the row of delta
     assert "sigma 7.461" in text
     assert "sensitivity 2.001" in text
     assert "at delta = 1.2345678e-05" in a_statement().one_line()
-
-
-def test_a_card_has_every_row_of_the_statement(tmp_path):
-    """Rows with one heading, and a party that is called like one, do not displace each other."""
+    # Rows with one heading, and a party that is called like one, do not displace each other.
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 1}), tmp_path / "run")
     card = model_card(tmp_path / "run")
@@ -186,7 +183,6 @@ def test_a_card_has_every_row_of_the_statement(tmp_path):
 
 def test_what_is_assumed_is_said(private, tmp_path):
     said = read_records(private / "run").privacy
-    assert said is not None
     assert "honest coordinator" not in said.one_line()
     assert "bounds hold for any" in dict(said.table())["assumed"]
     for name, text in left(private, tmp_path).items():
@@ -212,12 +208,10 @@ def test_the_line_has_what_all_runs_of_a_ledger_spent(tmp_path, capsys):
         assert len(rows) == 2  # of each party's columns
         assert all("features" in row and row.endswith(", 2 run(s)") for row in rows)
     said = read_records(tmp_path / "two").privacy
-    assert said is not None
     assert said.one_line().endswith("of 8.0 allowed")
     together = re.search(
         r"1 other run\(s\) in this ledger; all together epsilon ([\d.]+) at", said.one_line()
     )
-    assert together is not None
     assert float(together[1]) > said.epsilon
     (tmp_path / "l.jsonl").unlink()
     assert run("privacy", tmp_path / "two") == 0

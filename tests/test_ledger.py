@@ -12,7 +12,7 @@ from fastadmm.privacy.accounts import FEATURES, Account, columns_digest, rows_di
 from fastadmm.privacy.ledger import Charge, Ledger
 from scipy import sparse
 
-from run_tools import running
+from run_tools import running, within
 
 DELTA = 1e-5
 
@@ -51,7 +51,7 @@ def test_the_same_columns_are_one_account_in_any_storage_and_order():
         assert block_account("bank", other).same(one)  # the same rows and the same name
 
 
-def test_rows_are_known_by_their_ids_in_any_order():
+def test_rows_and_columns_are_known_in_any_order_and_piece():
     X, order = table(), np.random.default_rng(1).permutation(40)
     for ids in (np.arange(100, 140), np.array([f"person {k}" for k in range(40)], dtype=object)):
         one, other = block_account("a", X, ids), block_account("b", X[order], ids[order])
@@ -61,17 +61,20 @@ def test_rows_are_known_by_their_ids_in_any_order():
     assert rows_digest(np.arange(40)) == rows_digest(40)  # what a table without ids gets when it is converted
     assert rows_digest(40) != rows_digest(41)
     assert rows_digest(["1", "2"]) != rows_digest([1, 2])
-
-
-def test_pieces_do_not_matter():
+    # Pieces do not matter.
     X = table()
     whole = columns_digest([(0, X)], 40)
     assert columns_digest(((k, X[k : k + 7]) for k in range(0, 40, 7)), 40) == whole
     csr = sparse.csr_array(X)
     assert columns_digest(((k, csr[k : k + 9]) for k in range(0, 40, 9)), 40) == whole
+    # Different rows stay apart.
+    ledger = Ledger()
+    for n in (40, 41):
+        ledger.charge(Charge.to(block_account("bank", table(n, seed=n)), "r", "model", pure=1.0), 1.0, DELTA)
+    assert len(ledger.accounts()) == 2
 
 
-def test_a_digest_is_what_the_rule_says_in_plain_loops():
+def test_accounts_and_rules_in_plain_loops():
     """The vectorised digest beside one written with Python's numbers."""
     import hashlib
     import struct
@@ -94,9 +97,7 @@ def test_a_digest_is_what_the_rule_says_in_plain_loops():
         columns.append(struct.pack("<QQ", first, second))
     expected = hashlib.sha256(b"columns\n" + b"".join(sorted(columns))).hexdigest()[:32]
     assert block_account("p", X).columns == expected
-
-
-def test_accounts_hang_together_by_name_and_by_columns():
+    # Accounts hang together by name and by columns.
     X, ledger = table(), Ledger()
     blocks = [("bank", X), ("shop", X), ("shop", X + 1.0)]
     for run, (name, block) in enumerate(blocks):
@@ -107,15 +108,8 @@ def test_accounts_hang_together_by_name_and_by_columns():
     assert ledger.spent(block_account("bank", X), run="1").releases == 1
 
 
-def test_different_rows_stay_apart():
-    ledger = Ledger()
-    for n in (40, 41):
-        ledger.charge(Charge.to(block_account("bank", table(n, seed=n)), "r", "model", pure=1.0), 1.0, DELTA)
-    assert len(ledger.accounts()) == 2
-
-
 # --- draws
-def test_a_draw_is_charged_once_and_another_draw_again(tmp_path):
+def test_a_draw_is_charged_once_at_its_cost(tmp_path):
     path, draw = tmp_path / "l", secrets.token_hex(8)
     first = Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=draw)
     assert Ledger(path).charge(first, 9.0, DELTA)
@@ -124,9 +118,8 @@ def test_a_draw_is_charged_once_and_another_draw_again(tmp_path):
         Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=secrets.token_hex(8)), 9.0, DELTA
     )
     assert Ledger(path).spent("rows").releases == 2
-
-
-def test_a_charge_is_the_same_only_at_the_same_cost_and_on_the_same_rows(tmp_path):
+    # A charge is the same only at the same cost and on the same rows.
+    tmp_path = within(tmp_path)
     path = tmp_path / "l"
     Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0), 2.0, DELTA)
     with pytest.raises(PrivacyBudgetError, match="1 releases"):
@@ -165,7 +158,7 @@ def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
     assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
 
 
-def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
+def test_plans_are_kept_apart_and_end_with_their_process(tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.reserve(planned("one"), 1.0, DELTA)
     with pytest.raises(PrivacyBudgetError):
@@ -174,6 +167,17 @@ def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
         ledger.check_all([Charge("one", "rows", "bank", "something else", pure=0.25)], 1.0, DELTA)
     ledger.check_all(planned("one"), 1.0, DELTA)
     assert Ledger(tmp_path / "l").charges == []
+    # A killed process keeps no reservation.
+    tmp_path = within(tmp_path)
+    with running([sys.executable, "-c", _HOLD, tmp_path / "l"]) as process:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(PrivacyBudgetError, match="3 more are set aside"):
+            Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    assert len(os.listdir(tmp_path)) == 2
+    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    assert os.listdir(tmp_path) == ["l"]
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        Ledger(tmp_path / "l").reserve(planned("two", 4), 1.0, DELTA)  # what was drawn stays charged
 
 
 _HOLD = """
@@ -186,19 +190,6 @@ ledger.charge(Charge("dead", "rows", "bank", "message 0", pure=0.25, draw="a"), 
 print("held", flush=True)
 time.sleep(60)
 """
-
-
-def test_a_killed_process_keeps_no_reservation(tmp_path):
-    with running([sys.executable, "-c", _HOLD, tmp_path / "l"]) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        with pytest.raises(PrivacyBudgetError, match="3 more are set aside"):
-            Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
-    assert len(os.listdir(tmp_path)) == 2
-    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
-    assert os.listdir(tmp_path) == ["l"]
-    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
-        Ledger(tmp_path / "l").reserve(planned("two", 4), 1.0, DELTA)  # what was drawn stays charged
 
 
 def test_a_reservation_goes_although_the_disk_fails_once(tmp_path, monkeypatch):

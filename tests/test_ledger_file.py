@@ -7,7 +7,7 @@ from fastadmm.errors import FormatError, PrivacyBudgetError, StorageError
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.ledger import Charge, Ledger
 
-from run_tools import Killed, flipped
+from run_tools import Killed, flipped, within
 
 OLD = (
     '{"format": "fastadmm-privacy-ledger", "version": "1.0"}\n'
@@ -102,27 +102,30 @@ def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
     assert os.listdir(tmp_path) == ["notes"]
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_what_is_no_file_is_refused_and_no_new_line_is_an_old_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(FormatError, match="not a regular file"):
             Ledger(path)
     with pytest.raises(StorageError):
         Ledger(tmp_path / "absent" / "l").charge(charges(1)[0], 9.0, 1e-5)
-
-
-def test_a_refused_charge_leaves_no_file(tmp_path):
+    # A refused charge leaves no file.
+    tmp_path = within(tmp_path)
     ledger = Ledger(tmp_path / "l")
     with pytest.raises(PrivacyBudgetError):
         ledger.charge(Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
     with pytest.raises(PrivacyBudgetError):
         ledger.reserve([Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
     assert os.listdir(tmp_path) == []
+    # A new line is no old one.
+    tmp_path = within(tmp_path)
+    path = tmp_path / "l"
+    raw = written(path, 2)
+    path.write_bytes(OLD.splitlines(keepends=True)[0].encode() + b"".join(raw.splitlines(keepends=True)[1:]))
+    assert cost(path) is None
 
 
 # --- kills between any two writes
-
-
 def operations(monkeypatch, stop_at, torn):
     """Die at the n-th write, sync, link or truncation, a write perhaps half done."""
     count = 0
@@ -234,14 +237,7 @@ def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path)
         assert size <= len(OLD) + raw[len(OLD) :].index(b"\n")  # a ledger of 1.0 has no count
 
 
-def test_a_new_line_is_no_old_one(tmp_path):
-    path = tmp_path / "l"
-    raw = written(path, 2)
-    path.write_bytes(OLD.splitlines(keepends=True)[0].encode() + b"".join(raw.splitlines(keepends=True)[1:]))
-    assert cost(path) is None
-
-
-def test_a_file_that_changes_under_an_open_ledger_is_read_anew(tmp_path):
+def test_changes_by_others_are_noticed(tmp_path):
     path, made = tmp_path / "l", charges(9)
     one, other = Ledger(path), Ledger(path)
     one.charge_all(made[:3], 100.0, 1e-5)
@@ -263,9 +259,7 @@ def test_a_file_that_changes_under_an_open_ledger_is_read_anew(tmp_path):
     for ledger in (one, other):
         ledger.check_all(made[:1], 100.0, 1e-5)
         assert ledger.charges == made[:6]
-
-
-def test_whoever_else_charges_is_noticed_at_the_next_charge(tmp_path):
+    # Whoever else charges is noticed at the next charge.
     path, made = tmp_path / "l", charges(8)
     one, other = Ledger(path), Ledger(path)
     for k, charge in enumerate(made):

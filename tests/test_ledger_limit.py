@@ -13,7 +13,7 @@ from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, Spent
 from fastadmm.privacy.ledger import Charge, Ledger, limit_words, spent_words
 
-from run_tools import flipped, in_file, refused, run
+from run_tools import flipped, in_file, refused, run, within
 
 ACCOUNT = Account("rows", "bank", "features", "columns")
 DELTA = 1e-5
@@ -84,7 +84,7 @@ def test_a_run_of_another_delta_does_not_change_how_the_ledger_counts(ledger):
         ledger.charge(gaussian(3, 0.5), 1.6, 1e-9)
 
 
-def test_a_limit_is_of_the_file_and_protected(tmp_path):
+def test_limits_are_of_files_and_protected(tmp_path):
     path = tmp_path / "l"
     Ledger(path).state_limit(1.0, DELTA)
     open_before = Ledger(path)
@@ -100,6 +100,21 @@ def test_a_limit_is_of_the_file_and_protected(tmp_path):
     for size in range(len(good)):
         with pytest.raises(ledger_file._Refused):
             ledger_file._parse(good[:size])
+    # What is charged, stated and set aside by one name holds for the others.
+    tmp_path = within(tmp_path)
+    first = Ledger(tmp_path / "l")
+    first.state_limit(2.0, DELTA)
+    (tmp_path / "soft").symlink_to("l")
+    (tmp_path / "hard").hardlink_to(tmp_path / "l")
+    first.reserve([gaussian(1, 1.8)], 9.0, DELTA)
+    for name in ("soft", "hard"):
+        with pytest.raises(PrivacyBudgetError, match="1 more are set aside by runs under way"):
+            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
+    first.charge(gaussian(1, 1.8), 9.0, DELTA)
+    for name in ("soft", "hard"):
+        assert Ledger(tmp_path / name).charges == [gaussian(1, 1.8)]
+        with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
+            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
 
 
 #: As version 2.0 wrote it: a charge of epsilon 1 at delta 1e-5 to the account above.
@@ -124,23 +139,6 @@ def test_an_older_ledger_is_counted_as_it_was_until_its_owner_says_more(tmp_path
     with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
         Ledger(path).charge(gaussian(3, 1.9), 9.0, DELTA)
     assert len(Ledger(path).charges) == 2
-
-
-def test_links_beside_a_ledger_are_the_ledger(tmp_path):
-    """What is charged, stated and set aside by one name holds for the others."""
-    first = Ledger(tmp_path / "l")
-    first.state_limit(2.0, DELTA)
-    (tmp_path / "soft").symlink_to("l")
-    (tmp_path / "hard").hardlink_to(tmp_path / "l")
-    first.reserve([gaussian(1, 1.8)], 9.0, DELTA)
-    for name in ("soft", "hard"):
-        with pytest.raises(PrivacyBudgetError, match="1 more are set aside by runs under way"):
-            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
-    first.charge(gaussian(1, 1.8), 9.0, DELTA)
-    for name in ("soft", "hard"):
-        assert Ledger(tmp_path / name).charges == [gaussian(1, 1.8)]
-        with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
 
 
 def test_the_command_states_a_limit_and_shows_it(tmp_path, capsys):
@@ -203,7 +201,7 @@ def test_an_approval_or_configuration_cannot_raise_the_ledgers_limit(parts, tmp_
         assert "of 1.5 at delta 1e-05, which the ledger states" in capsys.readouterr().err
 
 
-def test_bounds_never_allow_what_the_exact_law_refuses():
+def test_bounds_of_many_mechanisms():
     rng = np.random.default_rng(2)
     for trial in range(90):
         ledger, costs = Ledger(), []
@@ -217,8 +215,6 @@ def test_bounds_never_allow_what_the_exact_law_refuses():
         exact = ledger.spent(ACCOUNT).epsilon(DELTA)
         assert not ledger.spent(ACCOUNT).exceeds(exact * (1 + 1e-12), DELTA)
         assert ledger.spent(ACCOUNT).exceeds(exact * (1 - 1e-6), DELTA) or exact == 0.0
-
-
-def test_very_many_pure_mechanisms_cost_no_more_than_as_zcdp():
+    # Very many pure mechanisms cost no more than as zcdp.
     many = Spent(0.0, tuple(np.linspace(0.001, 0.002, 3000).tolist()), 0.0, 3000, 1)
     assert many.epsilon(DELTA) < 0.1 * sum(many.pure)

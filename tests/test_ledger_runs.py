@@ -12,7 +12,7 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 
-from run_tools import Killed, in_file, refused, run, write_blocks
+from run_tools import Killed, in_file, refused, run, within, write_blocks
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +123,21 @@ def test_a_copied_run_has_no_budget_of_its_own(parts, tmp_path, monkeypatch):
     assert sorted((tmp_path / "two" / "messages").iterdir()) == before
 
 
-def test_a_ledger_from_a_backup_is_paid_up_by_its_run(parts, tmp_path, monkeypatch):
+def test_backups_are_paid_up_and_stopped_runs_give_back(parts, tmp_path, monkeypatch):
     ledger = tmp_path / "ledger"
     kill_after_the_first_round(configured(parts, ledger), tmp_path / "one", monkeypatch)
     ledger.unlink()
     resume_run(tmp_path / "one")
     assert len(Ledger(ledger).charges) == 6  # three rounds of two parties
+    # A run that stops gives back what it did not draw.
+    tmp_path = within(tmp_path)
+    config = configured(parts, tmp_path / "ledger", total_epsilon=2.6)
+    kill_after_the_first_round(config, tmp_path / "one", monkeypatch)
+    small = configured(parts, tmp_path / "ledger", total_epsilon=2.6, epsilon=1.9)
+    assert start_run(small, tmp_path / "two")["status"] == "completed"
+    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
+        resume_run(tmp_path / "one")  # its budget has gone to another, so it draws nothing more
+    assert len(list((tmp_path / "one" / "messages").iterdir())) == 2
 
 
 def test_a_file_that_is_no_ledger_is_not_touched(parts, tmp_path, capsys):
@@ -176,16 +185,6 @@ def test_of_two_runs_at_once_the_second_is_refused_before_it_draws(parts, tmp_pa
     assert not (tmp_path / "two" / "messages").exists()
     assert len({c.run for c in Ledger(tmp_path / "ledger").charges}) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "one", "two"]
-
-
-def test_a_run_that_stops_gives_back_what_it_did_not_draw(parts, tmp_path, monkeypatch):
-    config = configured(parts, tmp_path / "ledger", total_epsilon=2.6)
-    kill_after_the_first_round(config, tmp_path / "one", monkeypatch)
-    small = configured(parts, tmp_path / "ledger", total_epsilon=2.6, epsilon=1.9)
-    assert start_run(small, tmp_path / "two")["status"] == "completed"
-    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
-        resume_run(tmp_path / "one")  # its budget has gone to another, so it draws nothing more
-    assert len(list((tmp_path / "one" / "messages").iterdir())) == 2
 
 
 def test_tables_of_one_length_without_ids_count_as_the_same_rows(tmp_path):

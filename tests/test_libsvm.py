@@ -86,21 +86,28 @@ def test_compression_is_found_by_content(tmp_path, compress):
     np.testing.assert_array_equal(y, [-1, 1])
 
 
-def test_last_line_without_newline_blank_lines_and_comments(tmp_path):
+def test_lines_without_end_comments_and_zero_based_columns(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_bytes(b"# head\n\n1 1:1 # tail\n   \n-1\n2 2:5")
     X, y = read(path)
     np.testing.assert_array_equal(X, [[1, 0], [0, 0], [0, 5]])
     np.testing.assert_array_equal(y, [1, -1, 2])
-
-
-def test_zero_based(tmp_path):
-    path = tmp_path / "a"
+    # Zero based.
     path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
     X, _ = read(path, zero_based=True)
     np.testing.assert_array_equal(X, [[7, 0, 1], [0, 1, 0]])
     with pytest.raises(InputError, match=r"line 1: index 0, .*--set zero_based=true"):
         read(path)
+    # Huge index without declared features.
+    path.write_bytes(b"1 1:1\n0 1999999999:1\n")
+    with pytest.raises(InputError, match=r"line 2: index '1999999999' asks for more than .*--features"):
+        read(path)
+    # Line without end.
+    monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
+    path = tmp_path / "a"
+    path.write_bytes(GOOD + bytes(1 << 14))
+    with pytest.raises(InputError, match="line 51 is longer than"):
+        read(path, block_bytes=1 << 10)
 
 
 GOOD = b"1 1:1 2:1\n" * 50
@@ -123,21 +130,6 @@ def test_faults_name_line_and_token(tmp_path, line, message, block):
     path.write_bytes(GOOD + line + b"\n" + GOOD)
     with pytest.raises(InputError, match=f"bad.txt: {message}"):
         read(path, n_features=5, block_bytes=block)
-
-
-def test_huge_index_without_declared_features(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"1 1:1\n0 1999999999:1\n")
-    with pytest.raises(InputError, match=r"line 2: index '1999999999' asks for more than .*--features"):
-        read(path)
-
-
-def test_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
-    path = tmp_path / "a"
-    path.write_bytes(GOOD + bytes(1 << 14))
-    with pytest.raises(InputError, match="line 51 is longer than"):
-        read(path, block_bytes=1 << 10)
 
 
 @pytest.mark.parametrize("most", [0, 1 << 14, 1 << 30])

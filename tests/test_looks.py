@@ -98,7 +98,7 @@ def test_names_of_ids(name, is_id):
     assert called_id(name) == is_id
 
 
-def test_separation_is_not_fooled_by_noise():
+def test_leaks_and_separation(tmp_path, capsys):
     rng = np.random.default_rng(3)
     y = (rng.random(2000) < 0.5).astype(float)
     assert abs(separation(rng.integers(0, 800, 2000), y, 2, True) - 0.5) < 0.1  # 0.78 on its own rows
@@ -107,9 +107,7 @@ def test_separation_is_not_fooled_by_noise():
     assert separation(codes, np.array([1.0, 0.0, 2.0])[codes.astype(int)], 3, False) == 1.0
     assert separation(y + rng.normal(size=2000) * 0.1, 5 - y, 0, False) > 0.8  # of a regression: by rank
     assert separation(-np.exp(np.arange(200) / 9), np.arange(200.0), 0, False) == pytest.approx(1.0)
-
-
-def test_leak_is_told_at_convert_and_train(tmp_path, capsys):
+    # Leak is told at convert and train.
     after = Y + 0.1 * np.random.default_rng(4).normal(size=N)
     city = np.where(Y, "Berlin", np.random.default_rng(4).choice(["Bonn", "Kiel"], N))
     assert convert(table(tmp_path / "n.csv", after=after), capsys) == ["leak"]  # read as plain numbers
@@ -128,7 +126,7 @@ def test_leak_is_told_at_convert_and_train(tmp_path, capsys):
     assert names(said.err.splitlines()) == ["leak", "seen"]
 
 
-def test_rows_of_training_by_their_ids(tmp_path):
+def test_rows_of_training(tmp_path, capsys):
     def labels(name, ids, y):
         with LabelWriter(tmp_path / name, task="classification", classes=("no", "yes")) as writer:
             writer.append(y, ids=ids)
@@ -144,9 +142,7 @@ def test_rows_of_training_by_their_ids(tmp_path):
     numbered = labels("n.h5", None, y)
     assert names(seen_by_ids(numbered, numbered, False)) == ["seen"]
     assert seen_by_ids(numbered, labels("o.h5", None, 1 - y), False) == []
-
-
-def test_rows_of_training(tmp_path, capsys):
+    # Rows of training.
     train = table(tmp_path / "train.csv", slice(0, 200), row=np.arange(N) + 1000)
     assert (
         run("convert", "--guest", train, "--id", "row", "--label", "y", "-o", tmp_path / "train.parts") == 0
@@ -228,7 +224,7 @@ def test_one_class_is_evaluated_and_not_trained_on(tmp_path, capsys):
         )
 
 
-def test_a_rare_class_and_the_usual_threshold():
+def test_classes_too_rare():
     y, z = np.r_[np.zeros(95), np.ones(5)], np.r_[np.full(95, -3.0), np.full(5, -1.0)]
     loss = get_loss("logistic")
     (line,) = judgement(loss, y, z, None, classes=["no", "yes"])["looks"]
@@ -236,6 +232,12 @@ def test_a_rare_class_and_the_usual_threshold():
     assert line.endswith("evaluate with --threshold 0.05 [rare]")
     assert judgement(loss, y, z, None, 0.1)["looks"] == judgement(loss, y, z + 2.0, None)["looks"] == []
     assert "--threshold 0.95 [rare]" in judgement(loss, 1.0 - y, -z, None)["looks"][0]
+    # A class too rare for folds is called by its label.
+    y = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    with pytest.raises(InputError, match="3 folds: class 'ja' has 1 rows"):
+        make_folds(y, 3, 0, True, ["nein", "ja"])
+    with pytest.raises(InputError, match="validation: class 'ja' has 1 rows"):
+        held_out_rows(y, 0.5, 0, True, ["nein", "ja"])
 
 
 def test_classes_given_to_a_loss_of_numbers(tmp_path, capsys):
@@ -244,11 +246,3 @@ def test_classes_given_to_a_loss_of_numbers(tmp_path, capsys):
     said = capsys.readouterr()
     assert names(json.loads(said.out)["looks"]) == names(said.err.splitlines()) == ["numbers"]
     assert "--loss logistic" in said.err
-
-
-def test_a_class_too_rare_for_folds_is_called_by_its_label():
-    y = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-    with pytest.raises(InputError, match="3 folds: class 'ja' has 1 rows"):
-        make_folds(y, 3, 0, True, ["nein", "ja"])
-    with pytest.raises(InputError, match="validation: class 'ja' has 1 rows"):
-        held_out_rows(y, 0.5, 0, True, ["nein", "ja"])

@@ -103,7 +103,7 @@ def test_resume_of_a_streamed_run(folder, tmp_path, name):
     assert_same_run(tmp_path / "whole", tmp_path / "other")
 
 
-def test_a_piece_of_all_messages_for_each_thread_is_planned():
+def test_units_and_pieces_that_are_planned():
     """Where the gradient is repaired; a run without a gap to reach went above its limit by it."""
     traits = Traits(True, True, True, False)
     one, two = (Shape(traits, 150_000, 1, [5000, 5000], [0.003, 0.003], threads) for threads in (1, 2))
@@ -111,28 +111,7 @@ def test_a_piece_of_all_messages_for_each_thread_is_planned():
     assert Subspace().state_bytes(two, 64)[0] - Subspace().state_bytes(one, 64)[0] == one.piece_bytes(128)
     few = Shape(traits, 900, 1, [5000], [1.0], 8)
     assert few.piece_bytes(3) == 8 * 3 * 900  # a single leaf
-
-
-def test_a_limit_too_small_for_the_coordinator(folder, tmp_path, capsys):
-    assert run("train", folder / "a.parts", "--memory", "100MB", "--out", tmp_path / "run") == 5
-    err = capsys.readouterr().err
-    assert err.count("error") == 1
-    assert re.search(
-        r"memory: 100\.0 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
-        r"every block \(data .*state [\d.]+ .B, .*program 222\.3 MB\); "
-        r"raise the limit",
-        err,
-    )
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("text", ["", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
-def test_amounts_that_are_none(text):
-    with pytest.raises(ConfigError, match="memory: "):
-        parse_bytes(text)
-
-
-def test_units():
+    # Units.
     sizes = {
         "2": 2,
         "2GB": 2 * 10**9,
@@ -145,7 +124,18 @@ def test_units():
     assert {text: parse_bytes(text) for text in sizes} == sizes
 
 
-def test_dry_run(folder, tmp_path, capsys):
+def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
+    assert run("train", folder / "a.parts", "--memory", "100MB", "--out", tmp_path / "run") == 5
+    err = capsys.readouterr().err
+    assert err.count("error") == 1
+    assert re.search(
+        r"memory: 100\.0 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
+        r"every block \(data .*state [\d.]+ .B, .*program 222\.3 MB\); "
+        r"raise the limit",
+        err,
+    )
+    assert not list(tmp_path.iterdir())
+    # Dry run.
     config = limited(configuration(folder))
     arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]
@@ -157,6 +147,12 @@ def test_dry_run(folder, tmp_path, capsys):
     assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
+def test_amounts_that_are_none(text):
+    with pytest.raises(ConfigError, match="memory: "):
+        parse_bytes(text)
 
 
 @pytest.mark.slow

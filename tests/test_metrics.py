@@ -67,7 +67,7 @@ def test_whole_number_weights_mean_repetition():
         assert left["weight"] == pytest.approx(right["weight"])
 
 
-def test_calibration_bins():
+def test_classes_weights_and_order_of_calibration():
     y, z, _ = _case(weighted=False, ties=False)
     p = expit(z)
     calibration = classification_metrics(y, p)["calibration"]
@@ -80,10 +80,7 @@ def test_calibration_bins():
         assert b["observed_rate"] == pytest.approx(y[rows].mean())
     error = np.mean([abs(b["mean_predicted"] - b["observed_rate"]) for b in bins])
     assert calibration["expected_calibration_error"] == pytest.approx(error)
-
-
-def test_calibration_does_not_depend_on_row_order():
-    """A constant prediction of the base rate is calibrated even when the file is sorted by class."""
+    # A constant prediction of the base rate is calibrated even when the file is sorted by class.
     y = np.repeat([0.0, 1.0], 50)
     calibration = classification_metrics(y, np.full(100, 0.5))["calibration"]
     assert calibration == {
@@ -92,14 +89,12 @@ def test_calibration_does_not_depend_on_row_order():
     }
 
 
-def test_large_predictors_do_not_overflow():
+def test_undefined_large_and_unknown():
     quick = quick_metrics("classification", [1, 0], [-1000.0, 900.0])
     assert quick == {"log_loss": 950.0, "accuracy": 0.0, "auc": 0.0}
     # Here 1 - p rounds to 0, and the log loss must not.
     assert quick_metrics("classification", [1, 0], [50.0, -50.0])["log_loss"] == pytest.approx(np.exp(-50))
-
-
-def test_undefined_metrics_are_none():
+    # Undefined metrics are none.
     assert quick_metrics("classification", [1, 1], [0.5, -1.0])["auc"] is None
     assert classification_metrics([1, 1], [0.5, 0.1])["auc"] is None
     assert classification_metrics([1, 0], [0.5, 0.1], [1.0, 0.0])["auc"] is None
@@ -108,6 +103,9 @@ def test_undefined_metrics_are_none():
     for bad in (np.nan, np.inf):
         assert quick_metrics("regression", [1.0, 2.0], [bad, 1.0]) == {"rmse": None, "r2": None}
     assert quick_metrics("regression", [1.0, 2.0], [1e200, 1.0]) == {"rmse": None, "r2": None}
+    # Unknown task.
+    with pytest.raises(InputError, match="unknown task 'ranking'"):
+        quick_metrics("ranking", [0.0], [1.0])
 
 
 @pytest.mark.parametrize("pred", [[2.0, 2.0], [2.0, 3.0]])
@@ -132,8 +130,3 @@ def test_constant_target_follows_scikit_learn(pred):
 def test_wrong_input(arguments, message):
     with pytest.raises(InputError, match=message):
         classification_metrics(*arguments)
-
-
-def test_unknown_task():
-    with pytest.raises(InputError, match="unknown task 'ranking'"):
-        quick_metrics("ranking", [0.0], [1.0])

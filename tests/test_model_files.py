@@ -14,7 +14,7 @@ from fastadmm.store.model import Model, PartyModel, open_model, open_shared_part
 from fastadmm.store.model_id import content_id
 from fastadmm.store.transform import Transform
 
-from run_tools import model_digests, write_problem
+from run_tools import model_digests, within, write_problem
 
 
 @pytest.fixture
@@ -60,11 +60,33 @@ def test_regression_and_unknown_gap(model, tmp_path):
     assert opened.certificate == {}
 
 
-def test_the_same_model_is_the_same_bytes(model, tmp_path):
+def test_models_are_whole_and_kept(model, tmp_path):
     for name in ("one", "two"):
         write_model(tmp_path / name, model)
     for file in (tmp_path / "one").iterdir():
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+    # Existing models are kept.
+    tmp_path = within(tmp_path)
+    write_model(tmp_path / "m", model)
+    with pytest.raises(StorageError, match="exists already"):
+        write_model(tmp_path / "m", model)
+    write_model(tmp_path / "m", Model(**{**vars(model), "intercept": 2.0}), force=True)
+    assert open_model(tmp_path / "m").intercept == 2.0
+    # A failure leaves nothing.
+    tmp_path = within(tmp_path)
+    model.certificate["status"] = object()
+    with pytest.raises(TypeError):
+        write_model(tmp_path / "m", model)
+    assert not list(tmp_path.iterdir())
+    # No model.
+    tmp_path = within(tmp_path)
+    with pytest.raises(FormatError, match=r"no model\.toml: not a model"):
+        open_model(tmp_path)
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(StorageError, match="no model yet: finish it with 'fastadmm resume'"):
+        open_model(tmp_path)
+    with pytest.raises(StorageError):
+        open_model(tmp_path / ("n" * 300))
 
 
 def test_each_file_holds_its_own_part_alone(model, tmp_path):
@@ -136,28 +158,3 @@ def test_ids_are_of_the_run_not_of_the_data(tmp_path):
     assert open_model(tmp_path / "one").model_id == one.model_id  # parts handed out before still fit
     resume_run(tmp_path / "one", changes={"rounds": 3})
     assert open_model(tmp_path / "one").model_id != one.model_id  # another model
-
-
-def test_existing_models_are_kept(model, tmp_path):
-    write_model(tmp_path / "m", model)
-    with pytest.raises(StorageError, match="exists already"):
-        write_model(tmp_path / "m", model)
-    write_model(tmp_path / "m", Model(**{**vars(model), "intercept": 2.0}), force=True)
-    assert open_model(tmp_path / "m").intercept == 2.0
-
-
-def test_a_failure_leaves_nothing(model, tmp_path):
-    model.certificate["status"] = object()
-    with pytest.raises(TypeError):
-        write_model(tmp_path / "m", model)
-    assert not list(tmp_path.iterdir())
-
-
-def test_no_model(tmp_path):
-    with pytest.raises(FormatError, match=r"no model\.toml: not a model"):
-        open_model(tmp_path)
-    (tmp_path / "run.toml").write_text("")
-    with pytest.raises(StorageError, match="no model yet: finish it with 'fastadmm resume'"):
-        open_model(tmp_path)
-    with pytest.raises(StorageError):
-        open_model(tmp_path / ("n" * 300))

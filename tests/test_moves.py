@@ -32,7 +32,7 @@ def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):
     np.testing.assert_allclose(turned[n:] @ (gone @ basis).T, 0.0, atol=1e-14)
 
 
-def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
+def test_weights_and_newest_moves_are_kept():
     rng = np.random.default_rng(1)
     moves, c = Moves(), np.zeros(0)
     mine = np.array([0, 2, 4, 6, 8])
@@ -49,9 +49,7 @@ def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
     still = Moves()
     still.record(np.zeros(4), np.zeros(4), 2)
     assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))[0]) == pytest.approx(1.0)
-
-
-def test_of_several_classes_the_weights_and_moves_of_each_are_kept():
+    # Of several classes the weights and moves of each are kept.
     rng = np.random.default_rng(9)
     moves, mine, before = Moves(), np.arange(0, 24, 2), np.zeros((3, 8))
     for k in (16, 24):

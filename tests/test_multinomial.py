@@ -72,7 +72,7 @@ def test_the_mean_curvature_follows_from_the_gradient(spread):
     np.testing.assert_allclose(mean, h.reshape(z.shape).mean(axis=0), rtol=1e-10, atol=1e-15)
 
 
-def test_a_step_along_messages_is_the_loss_where_it_ends():
+def test_sums_and_steps_along_messages():
     z, y, s = draw(7, 300, 4)
     rng = np.random.default_rng(8)
     messages, step, b = rng.normal(size=(6, 300)), rng.normal(size=(4, 6)), rng.normal(size=4)
@@ -87,9 +87,7 @@ def test_a_step_along_messages_is_the_loss_where_it_ends():
     np.testing.assert_allclose(gradient, known, atol=1e-12)
     np.testing.assert_allclose(slopes, known.reshape(z.shape) @ messages.T, atol=1e-10)
     np.testing.assert_allclose(sums, known.reshape(z.shape).sum(axis=1), atol=1e-10)
-
-
-def test_tiny_gradients_keep_their_digits():
+    # Tiny gradients keep their digits.
     z, y = np.array([[40.0], [0.0], [-3.0]]), np.zeros(1)
     g = np.empty(3)
     value = LOSS.evaluate(z.ravel(), y, np.ones(1), g, ENGINE)
@@ -164,7 +162,7 @@ def test_conjugate_and_its_domain():
     assert LOSS.conjugate(0.0 * g, y, s, ENGINE) == 0.0
 
 
-def test_class_root_where_a_class_has_no_curvature():
+def test_balanced_classes():
     # What is left of it is below the rounding of the others': the system would be singular.
     bend = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 
@@ -174,6 +172,22 @@ def test_class_root_where_a_class_has_no_curvature():
     found = class_root(function, np.zeros(3))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[0] - found[1], 2.0, rtol=0, atol=1e-9)
+    # A class that no row is in doubt about is balanced.
+    rng = np.random.default_rng(3)
+    y = np.append(rng.integers(0, 2, size=40), [2, 2])
+    problem = make_problem([rng.normal(size=(42, 2))], y, loss="multinomial", lam=1e-3)
+    z = rng.normal(size=(3, 42))
+    z[2] = np.where(y == 2, 33.0, -33.0)
+    gradient = np.empty(3 * 42)
+    intercept = class_certificate.class_primal_value(problem, z.ravel(), np.zeros(3), ENGINE).intercept
+    z = (z + intercept[:, None]).ravel()
+    value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, ENGINE)
+    class_certificate.make_class_feasible(problem, z, gradient, (value, intercept), ENGINE)
+    rows = gradient.reshape(3, -1)
+    assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
+    # A class that never occurs needs no intercept.
+    problem = make_problem([np.eye(3)], [0, 2, 2], loss="multinomial", fit_intercept=False, lam=0.1)
+    assert solve(problem, SolverOptions(gap=1e-9)).status is Status.CONVERGED
 
 
 # --- whole fits
@@ -209,22 +223,6 @@ def test_offsets_per_class():
 
 
 # --- the certificate
-def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
-    # Its sum is far below the rounding of the others', and none of its gradient proves anything unbalanced.
-    rng = np.random.default_rng(3)
-    y = np.append(rng.integers(0, 2, size=40), [2, 2])
-    problem = make_problem([rng.normal(size=(42, 2))], y, loss="multinomial", lam=1e-3)
-    z = rng.normal(size=(3, 42))
-    z[2] = np.where(y == 2, 33.0, -33.0)
-    gradient = np.empty(3 * 42)
-    intercept = class_certificate.class_primal_value(problem, z.ravel(), np.zeros(3), ENGINE).intercept
-    z = (z + intercept[:, None]).ravel()
-    value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, ENGINE)
-    class_certificate.make_class_feasible(problem, z, gradient, (value, intercept), ENGINE)
-    rows = gradient.reshape(3, -1)
-    assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
-
-
 # --- the method's own properties
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
@@ -298,13 +296,8 @@ def test_refusals(y, options, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_class_that_never_occurs_needs_no_intercept():
-    problem = make_problem([np.eye(3)], [0, 2, 2], loss="multinomial", fit_intercept=False, lam=0.1)
-    assert solve(problem, SolverOptions(gap=1e-9)).status is Status.CONVERGED
-
-
 # --- the estimator
-def test_estimator_with_three_classes():
+def test_estimator_with_two_and_three_classes():
     X, y = iris()
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     model = ADMMSharingClassifier([1, 3], 1e-2, tol=1e-10).fit(X, names)
@@ -320,9 +313,7 @@ def test_estimator_with_three_classes():
     assert [w.shape for w in model.party_coefs_] == [(1, 3), (3, 3)]
     sparse = ADMMSharingClassifier(1, 1e-2, regularizer="l1", tol=1e-5).fit(sp.csr_array(X), names)
     assert (sparse.coef_ == 0).any()
-
-
-def test_estimator_with_two_classes_asked_for():
+    # Estimator with two classes asked for.
     X, y = iris()
     X, y = X[y > 0], y[y > 0]
     model = ADMMSharingClassifier(2, 1e-2, loss="multinomial", tol=1e-12).fit(X, y)

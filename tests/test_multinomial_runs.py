@@ -17,7 +17,7 @@ from fastadmm.store.partition import open_partition
 from sklearn.datasets import load_iris
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score, roc_auc_score
 
-from run_tools import assert_clean, assert_same_run, result_of, run
+from run_tools import assert_clean, assert_same_run, result_of, run, within
 
 NAMES = ("setosa", "versicolor", "virginica")
 
@@ -109,7 +109,7 @@ def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     assert_clean(tmp_path / "half")
 
 
-def test_multinomial_of_two_classes_and_of_none(folder, tmp_path, capsys):
+def test_two_classes_none_and_numbers(folder, tmp_path, capsys):
     lines = (folder / "train.csv").read_text().splitlines()
     (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
     two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
@@ -123,6 +123,13 @@ def test_multinomial_of_two_classes_and_of_none(folder, tmp_path, capsys):
     assert run("convert", tmp_path / "real.csv", *real) == 0
     assert run("train", tmp_path / "real.parts", "--loss", "multinomial", "-o", tmp_path / "no") != 0
     assert "multinomial needs classes" in capsys.readouterr().err
+    # Owners of rows have two classes.
+    tmp_path = within(tmp_path)
+    capsys.readouterr()
+    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
+    assert run(*convert, "-o", tmp_path / "out") != 0
+    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_numbers_need_the_task(tmp_path, capsys):
@@ -139,7 +146,7 @@ def test_numbers_need_the_task(tmp_path, capsys):
 
 
 # --- files
-def test_label_files_of_two_classes_stay_version_1_0(tmp_path):
+def test_label_files_and_class_numbers(tmp_path):
     for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):
         path = tmp_path / f"{len(names)}.h5"
         with LabelWriter(path, task="classification", classes=names) as writer:
@@ -147,9 +154,8 @@ def test_label_files_of_two_classes_stay_version_1_0(tmp_path):
         assert open_labels(path).classes == names
         with h5py.File(path) as file:
             assert file.attrs["encoding-version"] == version
-
-
-def test_class_numbers_beyond_the_names_are_refused(tmp_path):
+    # Class numbers beyond the names are refused.
+    tmp_path = within(tmp_path)
     writer = LabelWriter(tmp_path / "x.h5", task="classification", classes=("a", "b", "c"))
     with pytest.raises(InputError, match=r"row 2: value 3\.0 is no class number from 0 to 2"):
         writer.append([0, 3])
@@ -216,11 +222,3 @@ def test_metrics_refuse_and_leave_out():
         ("log_loss", "accuracy", "auc")
     )
     assert multiclass_metrics([0, 0], [[1.0, 0.0], [0.5, 0.5]], ["a", "b"])["auc"] is None
-
-
-def test_owners_of_rows_have_two_classes(folder, tmp_path, capsys):
-    capsys.readouterr()
-    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
-    assert run(*convert, "-o", tmp_path / "out") != 0
-    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -87,17 +87,14 @@ def test_children_draw_other_noise_than_their_parent_and_each_other(name):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_childs_child_and_a_seeded_source():
+def test_grandchildren_and_numbers_drawn_before_the_fork():
     source = NoiseSource()
     grid(source, 1)
     nested = in_child(lambda number: np.frombuffer(in_child(lambda k: grid(source, k)), dtype=np.int64))
     assert nested != in_child(lambda number: grid(source, number))
     seeded = NoiseSource("insecure_test", 3)
     assert in_child(lambda number: grid(seeded, number)) == grid(seeded, 2).tobytes()
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_what_was_drawn_before_the_fork_is_not_drawn_again_after_it():
+    # What was drawn before the fork is not drawn again after it.
     source = NoiseSource()
     grid(source, 2)
 

@@ -66,16 +66,14 @@ def test_false_alarms_are_as_rare_as_their_level_says(name, monkeypatch):
         assert alarms >= binom.ppf(1e-4, TIMES, 0.05)
 
 
-def test_rank_bounds_hold():
+def test_bounds_of_ranks_and_outcomes():
     rng = np.random.default_rng(0)
     for _ in range(50):
         values = np.linalg.svd(rng.normal(size=(256, 64)), compute_uv=False)
         low, high = rank_bounds(64, 256)
         assert 0 < low < values[-1]
         assert values[0] < high
-
-
-def test_the_epsilon_of_outcomes():
+    # The epsilon of outcomes.
     rng = np.random.default_rng(2)
     found = [coins(rng, 20_000, epsilon=2.0) for _ in range(50)]
     assert all(check.flagged and 1.8 < check.epsilon < 2.0 for check in found)

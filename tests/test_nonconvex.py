@@ -29,32 +29,20 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
+from naive import value
 from resumed import assert_resumed_is_the_same
 from run_tools import in_file, run, write_blocks
 
 ENGINE = Engine(1)
 EPS = np.finfo(float).eps
-BOUNDED = [
-    get_loss("sigmoid"),
-    get_loss("tukey"),
-    get_loss("tukey", c=0.05),
-    get_loss("welsch"),
-    get_loss("welsch", c=30.0),
-]
+BOUNDED = [get_loss("sigmoid"), get_loss("tukey"), get_loss("tukey", c=0.05)]
+BOUNDED += [get_loss("welsch"), get_loss("welsch", c=30.0)]
 every_loss = pytest.mark.parametrize(
     "loss", BOUNDED, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
 )
 
 
 # --- twins, from the formulas
-def value(loss, z, y):
-    """One sample's loss, elementwise."""
-    if loss.name == "sigmoid":
-        return 1 / (1 + np.exp(np.clip((2 * y - 1) * z, -700, 700)))
-    e = (z - y) / loss.c
-    if loss.name == "tukey":
-        return loss.c**2 / 6 * (1 - (1 - np.minimum(e * e, 1)) ** 3)
-    return -(loss.c**2) * np.expm1(-e * e / 2)
 
 
 def slope(loss, z, y):
@@ -118,10 +106,14 @@ def test_value_gradient_and_curvature(loss):
     assert loss.evaluate(z, y, s, unused, ENGINE) <= s.sum() * value(loss, 1e9, 0.0) * (1 + 1e-12)
 
 
-def test_small_residuals_keep_their_digits():
+def test_small_residuals_and_names_keep_their_digits():
     for name in ("tukey", "welsch"):
         found = get_loss(name).evaluate(np.array([1e-9]), np.zeros(1), np.ones(1), np.empty(1), ENGINE)
         assert found == pytest.approx(5e-19, rel=1e-12)
+    # Log sum by name.
+    assert get_regularizer("log_sum") == LogSum(1.0)
+    assert get_regularizer("log_sum:0.25") == get_regularizer("log_sum", {"width": 0.25}) == LogSum(0.25)
+    assert get_regularizer(LogSum(0.25).text) == LogSum(0.25)
 
 
 @pytest.mark.representatives(12)
@@ -221,12 +213,6 @@ def test_x_update_of_log_sum_descends_to_a_stationary_point(constraint, wide):
     np.testing.assert_allclose(constraint.project(x - gradient), x, atol=1e-6)
 
 
-def test_log_sum_by_name():
-    assert get_regularizer("log_sum") == LogSum(1.0)
-    assert get_regularizer("log_sum:0.25") == get_regularizer("log_sum", {"width": 0.25}) == LogSum(0.25)
-    assert get_regularizer(LogSum(0.25).text) == LogSum(0.25)
-
-
 # --- descent at the default penalty
 CASES = [
     *(
@@ -307,7 +293,7 @@ def test_the_augmented_lagrangian_decreases_by_what_the_theorem_says(case, seed,
     assert record.augmented_lagrangian >= 0.0
 
 
-def test_too_small_a_penalty_has_no_such_guarantee():
+def test_penalties_with_and_without_a_guarantee():
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(40, 6))
     problem = make_problem(np.array_split(matrix, 3, axis=1), rng.normal(size=40) * 3, loss="tukey", lam=1e-3)
@@ -317,9 +303,7 @@ def test_too_small_a_penalty_has_no_such_guarantee():
     values = [small.round().augmented_lagrangian for _ in range(40)]
     assert max(np.diff(values)) > 0
     assert descent_penalty(problem, Engine(1), above=1.0) == pytest.approx((0.8 + math.sqrt(0.64 + 8)) / 2)
-
-
-def test_documented_penalties_are_the_derived_ones():
+    # Documented penalties are the derived ones.
     page = (Path(__file__).parents[1] / "docs" / "losses.md").read_text("utf-8")
     rows = re.findall(r"^\| (`\w+`.*?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 5
@@ -338,8 +322,7 @@ def test_documented_penalties_are_the_derived_ones():
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(("name", "parties"), [("sigmoid", 3), ("welsch", 8), ("tukey", 3)])
 def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, parties):
-    X, y = problem_data(name)
-    problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=1e-4)
+    problem = parted(name, parties, 1e-4)
     options = SolverOptions(scheme="sharing", stationarity=0.0, max_rounds=600, n_threads=1)
     history = solve(problem, options).history
     values = np.array([record.lyapunov for record in history])
@@ -361,9 +344,10 @@ def problem_data(name):
     return scale(X), y
 
 
-def penalised(name, regularizer, lam, parties):
+def parted(name, parties, lam, **more):
+    """The data of a loss, cut among parties."""
     X, y = problem_data(name)
-    return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, regularizer=regularizer)
+    return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, **more)
 
 
 def descended(solver, most_rounds):
@@ -384,7 +368,7 @@ def descended(solver, most_rounds):
 @pytest.mark.parametrize("name", ["logistic", "squared", "huber", "welsch"])
 @pytest.mark.parametrize(("lam", "width", "parties"), [(1e-1, 0.3, 3), (1e-2, 1.0, 1), (1e-3, 0.1, 8)])
 def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam, width, parties):
-    problem = penalised(name, f"log_sum:{width}", lam, parties)
+    problem = parted(name, parties, lam, regularizer=f"log_sum:{width}")
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
     record = descended(solver, 30)
@@ -454,8 +438,7 @@ def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])
 def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, parties):
-    X, y = problem_data(name)
-    problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam)
+    problem = parted(name, parties, lam)
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
     descended(solver, 60)
@@ -557,17 +540,13 @@ def test_a_line_search_that_ends_in_a_higher_valley_is_shortened(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(30, 20))
     y = X @ rng.normal(size=20) + rng.standard_t(1.5, 30)
-    given: dict[str, Any] = {
-        "loss": "tukey",
-        "loss_parameters": {"c": 1.5},
-        "regularizer": "none",
-        "constraint": "nonnegative",
-    }
-    problem = make_problem(np.array_split(X, 3, axis=1), y, lam=3e-3, **given)
+    more: dict[str, Any] = {"loss_parameters": {"c": 1.5}, "constraint": "nonnegative"}
+    blocks = np.array_split(X, 3, axis=1)
+    problem = make_problem(blocks, y, loss="tukey", lam=3e-3, regularizer="none", **more)
     assert solve(problem, SolverOptions(max_rounds=50)).status is Status.STATIONARY
 
 
-def test_the_measure_is_the_gradient_of_ridge_and_hides_no_slope_behind_a_small_weight():
+def test_intercepts_and_measures_at_stationary_points():
     X, y = problem_data("welsch")
     t, some = 1 / (X * X).sum(axis=0).max(), np.linspace(-0.1, 0.2, X.shape[1])
     for kind, allowed, x in (("l2", "all", some), ("none", "nonnegative", np.full_like(some, 1e-9))):
@@ -575,9 +554,7 @@ def test_the_measure_is_the_gradient_of_ridge_and_hides_no_slope_behind_a_small_
         q, ridge = X.T @ slope(problem.loss, X @ x, y), problem.regularization
         wanted = (q + ridge * x) / (1 + t * ridge) if kind == "l2" else np.minimum(q, x / t)
         assert squared_prox_gradient(problem.penalties[0], x, q, t) == pytest.approx(wanted @ wanted)
-
-
-def test_an_intercept_without_a_best_value_still_ends_stationary():
+    # An intercept without a best value still ends stationary.
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.repeat([0.0, 1.0], [10, 30])
     result = solve(make_problem(np.array_split(X, 2, axis=1), y, loss="sigmoid", lam=1.0, regularizer="l1"))
@@ -600,8 +577,7 @@ def test_an_intercept_without_a_best_value_still_ends_stationary():
     ],
 )
 def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
-    X, y = problem_data(loss)
-    problem = make_problem(np.array_split(X, 3, axis=1), y, loss=loss, lam=1e-3, regularizer=regularizer)
+    problem = parted(loss, 3, 1e-3, regularizer=regularizer)
     options = SolverOptions(scheme=scheme, stationarity=0.0, n_threads=1)
     assert_resumed_is_the_same(problem, options, after, 6)
 

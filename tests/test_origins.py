@@ -31,7 +31,7 @@ WRITERS = {
 }
 
 
-def test_every_module_that_writes_columns_is_known():
+def test_every_module_and_field_says_where_columns_come_from():
     package = Path(fastadmm.__file__).parent
     makes = re.compile(r"(?<!def )\b(PartyWriter|OwnerWriter|PartitionWriter|create_partition)\(")
     found = {
@@ -40,6 +40,19 @@ def test_every_module_that_writes_columns_is_known():
         if makes.search(path.read_text())
     }
     assert found == WRITERS
+    # Every field of a column says where it comes from.
+    column = ColumnEncoding("x")
+    assert {field.name for field in fields(ColumnEncoding)} == FITTED.keys() | STATED.keys()
+    assert len(declared(column, "refuse")) > 1
+    for name, value in FITTED.items():
+        more = {"levels": FITTED["levels"]} if name in ("other", "fill_level") else {}
+        missing = "mean" if name.startswith("fill") else "refuse"
+        fitted = Encoder((column, replace(column, **{name: value}, **more)), missing)
+        assert private_constants([fitted]), name
+        described = bool(private_constants([replace(fitted, missing=DESCRIBED)]))
+        assert described == (name in ("reading", "bins", "indicator")), name
+    for name, value in STATED.items():
+        assert private_constants([Encoder((replace(column, **{name: value}),))]) == []
 
 
 # --- what commands make of two tables that differ in one record
@@ -231,21 +244,6 @@ FITTED = {
     "bins": Bins((0.5,), (), (0.1, 0.2, 0.0), (1.0, 2.0, 0.0), (2.0, 1.0, 0.0)),
 }
 STATED = {"name": "x", "na": ("none",), "shown": "y"}
-
-
-def test_every_field_of_a_column_says_where_it_comes_from():
-    column = ColumnEncoding("x")
-    assert {field.name for field in fields(ColumnEncoding)} == FITTED.keys() | STATED.keys()
-    assert len(declared(column, "refuse")) > 1
-    for name, value in FITTED.items():
-        more = {"levels": FITTED["levels"]} if name in ("other", "fill_level") else {}
-        missing = "mean" if name.startswith("fill") else "refuse"
-        fitted = Encoder((column, replace(column, **{name: value}, **more)), missing)
-        assert private_constants([fitted]), name
-        described = bool(private_constants([replace(fitted, missing=DESCRIBED)]))
-        assert described == (name in ("reading", "bins", "indicator")), name
-    for name, value in STATED.items():
-        assert private_constants([Encoder((replace(column, **{name: value}),))]) == []
 
 
 @pytest.mark.parametrize("label_epsilon", [0.5, None])

@@ -51,15 +51,13 @@ def test_of_a_conversion_and_a_run_nothing_is_open(tables, umask, options):
     assert mode(tables / "scores.csv") == 0o600
 
 
-def test_what_is_made_for_others_follows_the_umask(tables, umask):
+def test_what_is_made_for_others_follows_the_umask_and_keeps_its_mode(tables, umask, tmp_path):
     convert(tables)
     assert not run("train", tables / "p", "-o", tables / "run", "-q")
     assert not run("card", tables / "run", "-o", tables / "card.md")
     assert not run("export", tables / "run", "--party", "A", "-o", tables / "A.h5")
     assert mode(tables / "card.md") == mode(tables / "A.h5") == 0o666 & ~umask
-
-
-def test_what_is_replaced_keeps_the_mode_that_its_owner_gave_it(tmp_path, umask):
+    # What is replaced keeps the mode that its owner gave it.
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("old")
     file.chmod(0o640)

@@ -21,30 +21,14 @@ def measured():
     return json.loads((ROOT / "bench" / "owners.json").read_text(encoding="utf-8"))
 
 
-def test_pages_show_the_measured_numbers(script, measured):
+def test_pages_and_forecasts(script, measured):
     from page import DOCS, block
 
     for page, blocks in script.BLOCKS.items():
         for name, make in blocks.items():
             shown = block(f"owners-{name}", DOCS / page)
             assert shown == f"\n{make(measured)}\n", "run: python -P bench/owners.py --redraw"
-
-
-def test_slopes_are_what_theory_says_where_noise_dominates(script, measured):
-    for name, problem in measured["problems"].items():
-        found = [value for _, key in script.SLOPES for value in problem[key].values()]
-        assert found
-        # A parabola for least squares; a kink that nearly all cards sit at flattens, large noise steepens.
-        least, largest = (-2.3, -1.5) if script.PROBLEMS[name]["loss"] == "hinge" else (-2.1, -1.9)
-        for value, low, high in found:
-            assert least <= value <= largest
-            assert low <= value <= high
-    share = measured["problems"]["card fraud"]["detection"]["at_kink"]
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert f"{100 * share:.0f} % of the margins lie within 0.1 of" in page
-
-
-def test_claims_are_judged_at_the_best_step_and_told_for_the_others(script, measured):
+    # Claims are judged at the best step and told for the others.
     rows = script.claims(measured)
     assert [agrees for claim, _, agrees in rows if claim.startswith(("Theorem 2", "Theorem 3"))] == [
         "**no**"
@@ -64,6 +48,20 @@ def test_claims_are_judged_at_the_best_step_and_told_for_the_others(script, meas
     cards["steps"][1]["named"][0]["psi"] = 0.01
     card = next(agrees for claim, _, agrees in script.claims(worse) if claim.startswith("Cards, "))
     assert card == f"**no** at the best c₁; yes at {script.STEPS[1]:g}"
+
+
+def test_slopes_are_what_theory_says_where_noise_dominates(script, measured):
+    for name, problem in measured["problems"].items():
+        found = [value for _, key in script.SLOPES for value in problem[key].values()]
+        assert found
+        # A parabola for least squares; a kink that nearly all cards sit at flattens, large noise steepens.
+        least, largest = (-2.3, -1.5) if script.PROBLEMS[name]["loss"] == "hinge" else (-2.1, -1.9)
+        for value, low, high in found:
+            assert least <= value <= largest
+            assert low <= value <= high
+    share = measured["problems"]["card fraud"]["detection"]["at_kink"]
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert f"{100 * share:.0f} % of the margins lie within 0.1 of" in page
 
 
 def test_forecast_is_within_fifteen_percent(measured):

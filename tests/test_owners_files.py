@@ -8,7 +8,7 @@ from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
-from run_tools import run
+from run_tools import run, within
 
 CSV = {"label": "sick"}
 
@@ -34,7 +34,7 @@ def raw(path):
     return np.array([[float(v) for v in line.split(",")[:2]] for line in path.read_text().splitlines()[1:]])
 
 
-def test_by_sizes(table, tmp_path):
+def test_by_sizes_and_by_a_column(table, tmp_path):
     data = convert_owners([table], tmp_path / "o", sizes=[10, 30], label="sick", drop=["clinic"])
     assert data.names == ["owner-1", "owner-2"]
     assert [o.n_samples for o in data.owners] == [10, 30]
@@ -43,9 +43,8 @@ def test_by_sizes(table, tmp_path):
     assert set(np.concatenate([o.targets() for o in data.owners])) == {-1.0, 1.0}
     assert data.classes == ("no", "yes")
     assert data.kappa == 1
-
-
-def test_by_a_column(table, tmp_path):
+    # By a column.
+    tmp_path = within(tmp_path)
     data = convert_owners([table], tmp_path / "o", by="clinic", **CSV)
     assert data.names == ["7", "north", "south-west"]
     assert (rows(data.owners[1]) == raw(table)[0::3]).all()
@@ -155,9 +154,8 @@ def test_scaling_comes_from_the_public_file(tmp_path):
     )  # fmt: skip
     X = np.concatenate([rows(o) for o in data.owners])
     assert pytest.approx((private - public.mean(axis=0)) / public.std(axis=0)) == X
-
-
-def test_a_column_that_is_constant_in_the_public_file_is_not_scaled(tmp_path):
+    # A column that is constant in the public file is not scaled.
+    tmp_path = within(tmp_path)
     rng = np.random.default_rng(3)
     for name, count, value in (("private", 30, 0.6), ("public", 37, 0.1)):  # whose rounded mean is not 0.1
         X = np.column_stack([rng.normal(size=count), np.full(count, value)])

@@ -66,7 +66,7 @@ def test_forecast_is_the_measured_mean_gap(mechanism, rounds):
         assert measured <= 1.1 * forecast.bound()
 
 
-def test_averaged_methods_are_forecast_too():
+def test_bounds_and_averages_of_forecasts():
     people = population()
     pilot, _ = pilot_of(people)
     for method, step in (("algorithm2", 0.5), ("strongly_convex", 2.0), ("algorithm1", 300.0)):
@@ -79,10 +79,7 @@ def test_averaged_methods_are_forecast_too():
         for k in (0, 4, len(history) - 1):
             measured = float(people.objective(history[k]).mean()) - pilot.optimum
             assert response[0][k] + 0.09 * response[1][k] == pytest.approx(measured, rel=0.1, abs=1e-9)
-
-
-def test_corrected_bound_holds_and_the_paper_formula_does_not():
-    """One coordinate, no noise: the paper promises a gap that goes to 0 with T; its own steps do not move."""
+    # One coordinate, no noise: the paper promises a gap that goes to 0 with T; its own steps do not move.
     h, e = np.array([1.0]), np.array([1.0])
     for T, least in ((10, 0.94), (100, 0.998), (1000, 0.99998)):
         gap = linear_response("algorithm1", 1.0, h, e, T)[0].min()
@@ -103,7 +100,7 @@ def example(members=EXAMPLE, **options):
                                        "method": "constant", "step": 1.0, **options})  # fmt: skip
 
 
-def test_small_strict_owner_is_left_out_with_size_weights_only():
+def test_best_rounds_and_owners_that_are_left_out():
     forecast = example()
     best, gap = forecast.best_coalition()
     assert [m.name for m in best] == ["a", "b"]
@@ -114,22 +111,16 @@ def test_small_strict_owner_is_left_out_with_size_weights_only():
     assert fair.noise_variance() < fair.noise_variance(EXAMPLE[:2])
     assert fair.marginal_value("tiny") > 0
     assert [m.name for m in fair.best_coalition()[0]] == ["a", "b", "tiny"]
-
-
-def test_best_rounds_is_the_best():
+    # Best rounds is the best.
     forecast = example(EXAMPLE[:2], step=0.3)
     best = forecast.best_rounds(most=400)
     every = min(forecast.gap(rounds=T).total for T in range(1, 401))
     assert best.total <= every * 1.01
-
-
-def test_many_owners_are_dropped_one_by_one():
+    # Many owners are dropped one by one.
     triples = [(f"good{k}", 5000, 1.0) for k in range(10)] + [(f"bad{k}", 50, 0.01) for k in range(5)]
     best, _ = example(members_of(*triples)).best_coalition()
     assert {m.name for m in best} == {f"good{k}" for k in range(10)}
-
-
-def test_warnings_say_where_the_forecast_fails():
+    # Warnings say where the forecast fails.
     assert example().warnings() == []
     assert "does not move" in " ".join(example(method="algorithm1").warnings())
 

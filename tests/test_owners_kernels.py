@@ -84,47 +84,14 @@ def test_gradient_kernels_are_their_twin(loss, euclidean, intercept, row_limit, 
     assert whole == pytest.approx(expected, abs=len(y) * unit)
 
 
-def test_overflow_in_a_record_is_no_nan():
+def test_published_answers_have_the_stated_law():
     X = np.array([[1e300, 1e300], [1.0, 2.0]])
     out = np.zeros(2)
     with np.errstate(over="ignore", invalid="ignore"):  # said aloud only without the compiler
         asked = 0, 0, False, math.inf, math.inf, 1.0, 0.0
         owner_dense_gradient(X, np.zeros(2), np.array([1e300, 0.0]), asked, out, 0, 2)
     assert np.isfinite(out).all()
-
-
-# --- noise -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("scale", [1, 2, 3, 7])
-def test_discrete_laplace_has_the_exact_probabilities(scale):
-    sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
-    q = math.exp(-1.0 / scale)
-    reach = 6 * scale
-    support = np.arange(-reach, reach + 1)
-    expected = (1 - q) / (1 + q) * q ** np.abs(support)
-    counts = np.array([(sample == k).sum() for k in support], dtype=float)
-    rest = len(sample) - counts.sum()
-    probability = np.append(expected, 1 - expected.sum())
-    assert stats.chisquare(np.append(counts, rest), probability * len(sample)).pvalue > 1e-4
-
-
-def test_discrete_laplace_is_laplace_far_above_the_lattice():
-    scale = 2**33 + 12345
-    sample = discrete_laplace_integers(scale, 100_000, words_of(0)) / scale
-    assert stats.kstest(sample, "laplace").pvalue > 1e-3
-    # low-order bits are those of the law: uniform
-    odd = discrete_laplace_integers(scale, 100_000, words_of(1)) & 1
-    assert abs(odd.mean() - 0.5) < 0.01
-
-
-def test_kernel_stops_before_words_run_out():
-    out = np.zeros(1000, dtype=np.int64)
-    done = discrete_laplace(words_of(5)(5000), 100, out, 0)
-    assert 0 < done < 1000
-    assert discrete_laplace(words_of(5)(100), 100, out, 0) == 0
-
-
-def test_published_answers_have_the_stated_scale_and_law():
-    """Kolmogorov-Smirnov on what an owner really publishes, with the operating system's noise."""
+    # Kolmogorov-Smirnov on what an owner really publishes, with the operating system's noise.
     X, y, _ = problem(4, n=500, d=40)
     n, rounds, epsilon = 500, 20, 0.5
     for mechanism, law in (("laplace", "laplace"), ("gaussian", "norm")):
@@ -151,7 +118,28 @@ def test_published_answers_have_the_stated_scale_and_law():
         assert np.abs(steps - np.rint(steps)).max() < 1e-3
 
 
-def test_laplace_is_pure_at_the_worst_lattice_point():
+# --- noise -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scale", [1, 2, 3, 7])
+def test_discrete_laplace_has_the_exact_probabilities(scale):
+    sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
+    q = math.exp(-1.0 / scale)
+    reach = 6 * scale
+    support = np.arange(-reach, reach + 1)
+    expected = (1 - q) / (1 + q) * q ** np.abs(support)
+    counts = np.array([(sample == k).sum() for k in support], dtype=float)
+    rest = len(sample) - counts.sum()
+    probability = np.append(expected, 1 - expected.sum())
+    assert stats.chisquare(np.append(counts, rest), probability * len(sample)).pvalue > 1e-4
+
+
+def test_discrete_laplace_far_above_and_at_the_worst_lattice_point():
+    scale = 2**33 + 12345
+    sample = discrete_laplace_integers(scale, 100_000, words_of(0)) / scale
+    assert stats.kstest(sample, "laplace").pvalue > 1e-3
+    # low-order bits are those of the law: uniform
+    odd = discrete_laplace_integers(scale, 100_000, words_of(1)) & 1
+    assert abs(odd.mean() - 0.5) < 0.01
+    # Laplace is pure at the worst lattice point.
     bound = make_bound(
         "clip:1", LOSSES["hinge"], euclidean=False, n_features=3, intercept=False, theta_max=10
     )
@@ -159,6 +147,11 @@ def test_laplace_is_pure_at_the_worst_lattice_point():
     # two sums 2 Xi apart, plus rounding of records and of the sum
     steps = math.floor((2.0 + 3 * lattice_unit(1000, 1.0)) / answers.step) + 3
     assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
+    # Kernel stops before words run out.
+    out = np.zeros(1000, dtype=np.int64)
+    done = discrete_laplace(words_of(5)(5000), 100, out, 0)
+    assert 0 < done < 1000
+    assert discrete_laplace(words_of(5)(100), 100, out, 0) == 0
 
 
 # --- sensitivity -------------------------------------------------------------------------------------------

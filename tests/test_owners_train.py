@@ -20,7 +20,7 @@ from fastadmm.settings.owners import make_settings
 from fastadmm.store.owner_file import OwnerWriter, open_owners
 
 from owners_data import write_owners
-from run_tools import Killed, refused, result_of, run
+from run_tools import Killed, refused, result_of, run, within
 
 
 def settings_of(path, **options):
@@ -100,9 +100,7 @@ def test_algorithms_are_as_printed():
         assert one.model == pytest.approx(theta1, abs=1e-14)
         assert two.model == pytest.approx(average, abs=1e-14)
         assert two.theta == pytest.approx(theta2, abs=1e-14)
-
-
-def test_strongly_convex_average_weighs_by_k():
+    # Strongly convex average weighs by k.
     learner = Learner("strongly_convex", 1, 5, step=0.5)
     seen = []
     for k in range(5):
@@ -110,9 +108,7 @@ def test_strongly_convex_average_weighs_by_k():
         learner.receive(np.array([1.0 if k % 2 else -2.0]))
     expected = sum(k * v for k, v in enumerate(seen, start=1)) / 15
     assert learner.model[0] == pytest.approx(expected)
-
-
-def test_adaptive_step_beats_a_timid_one_without_noise():
+    # Adaptive step beats a timid one without noise.
     curvature = np.array([1.0, 0.1])
     gaps = {}
     for method in ("constant", "adaptive"):
@@ -220,15 +216,17 @@ def test_lost_answers_are_not_drawn_again(path, tmp_path, capsys, lost):
     assert costs(out) == [1.0, 2.0]
 
 
-def test_answers_under_the_name_of_another_round_are_one_line(path, tmp_path, capsys):
+def test_copies_and_answers_of_other_rounds_do_not_go_on(path, tmp_path, capsys, monkeypatch):
     out = tmp_path / "run"
     start_owner_run(settings_of(path, **PRIVATE), out)
     (out / "result.json").unlink()
     shutil.copy(out / "answers" / "round-000004.npz", out / "answers" / "round-000003.npz")
     assert "answers another target" in refused(capsys, ExitCode.FORMAT, "owners", "resume", out, "-q")
-
-
-def test_of_two_copies_of_a_run_one_goes_on(path, tmp_path, monkeypatch):
+    # Settings of an older version may say a whole batch.
+    assert settings_of(path, **PRIVATE, batch=1.0) == settings_of(path, **PRIVATE)
+    with pytest.raises(ConfigError, match="key 'batch': answers are of all records"):
+        settings_of(path, **PRIVATE, batch=0.5)
+    # Of two copies of a run one goes on.
     options = {"ledger": str(tmp_path / "ledger.jsonl"), "budget": "3,3"}
     killed_in_round(monkeypatch, path, tmp_path / "one", 5, **options)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -236,12 +234,6 @@ def test_of_two_copies_of_a_run_one_goes_on(path, tmp_path, monkeypatch):
     with pytest.raises(PrivacyBudgetError, match="answers to query 5: was answered before"):
         resume_owner_run(tmp_path / "two")
     assert sum(c.pure for c in Ledger(tmp_path / "ledger.jsonl").charges) == 3.0
-
-
-def test_settings_of_an_older_version_may_say_a_whole_batch(path):
-    assert settings_of(path, **PRIVATE, batch=1.0) == settings_of(path, **PRIVATE)
-    with pytest.raises(ConfigError, match="key 'batch': answers are of all records"):
-        settings_of(path, **PRIVATE, batch=0.5)
 
 
 def as_older_versions_kept_it(out, number):
@@ -332,7 +324,7 @@ def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch)
     assert documents[0] == documents[1]
 
 
-def test_statement_and_kappa(tmp_path):
+def test_weights_kappa_and_learners(tmp_path):
     path, _ = write_owners(tmp_path / "o", kappa=2)
     setup = make_setup(settings_of(path, **PRIVATE), open_owners(path), Engine(1))
     assert [owner.epsilon for owner in setup.owners] == [0.5, 1.0]
@@ -347,9 +339,8 @@ def test_statement_and_kappa(tmp_path):
     assert not assumed["statement"]["claimed"]
     assert [o["epsilon"] for o in assumed["statement"]["owners"]] == [None, None]
     assert "No epsilon is claimed" in assumed["statement"]["sentence"]
-
-
-def test_weights_and_learner(tmp_path):
+    # Weights and learner.
+    tmp_path = within(tmp_path)
     path, _ = write_owners(tmp_path / "o", sizes=(30, 60))
     data = open_owners(path)
     by_budget = make_setup(settings_of(path, **{**PRIVATE, "weights": "budget"}), data, Engine(1))
@@ -370,7 +361,7 @@ def test_labels_that_are_not_classes(tmp_path, capsys):
     assert "needs labels of two classes (-1 and 1)" in capsys.readouterr().err
 
 
-def test_query_outside_the_box_is_refused(path, tmp_path):
+def test_queries_and_owners_that_do_not_fit(path, tmp_path):
     setup = make_setup(
         settings_of(path, **{**PRIVATE, "bound": "features:1", "theta_max": 1.0}),
         open_owners(path),
@@ -380,9 +371,7 @@ def test_query_outside_the_box_is_refused(path, tmp_path):
         setup.owners[0].answer(np.full(setup.n_parameters, 2.0))
     with pytest.raises(InputError, match="finite numbers"):
         setup.owners[0].answer(np.full(setup.n_parameters, np.nan))
-
-
-def test_owners_with_other_features_are_refused(path, tmp_path):
+    # Owners with other features are refused.
     with OwnerWriter(
         path / "b.h5", name="b", kind="dense", task="classification", feature_names=["u", "v"],
         classes=("no", "yes")

@@ -11,7 +11,7 @@ from fastadmm.runs.train import start_run
 from fastadmm.store.model import Model, open_model, write_model
 from fastadmm.store.partition import create_partition
 
-from run_tools import refused, run, write_blocks, write_problem
+from run_tools import refused, run, within, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_sum_is_the_prediction_to_the_bit(folder):
     assert np.array_equal(got.ids, whole.ids)
 
 
-def test_commands(folder, tmp_path, capsys):
+def test_commands_and_absent_parties(folder, tmp_path, capsys):
     # The coordinator has the shared part alone, each party its own file alone.
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -63,9 +63,8 @@ def test_commands(folder, tmp_path, capsys):
     assert run("predict", folder / "run", folder / "train.parts", "-o", tmp_path / "whole.csv") == 0
     assert (tmp_path / "combined.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert "120 predictions" in capsys.readouterr().out
-
-
-def test_absent_parties(folder, tmp_path, capsys):
+    # Absent parties.
+    tmp_path = within(tmp_path)
     two = parts(folder)[:2]
     err = refused(capsys, 3, "combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv")
     assert "no contribution of party-3" in err

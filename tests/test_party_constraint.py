@@ -76,13 +76,24 @@ def test_every_party_keeps_to_its_own(scheme, regularizer, loss):
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-8) for r in result.history)
 
 
-def test_the_same_for_all_is_one_for_all():
+def test_the_same_for_all_and_the_estimators_result(data, tmp_path):
     blocks, y = numbers()
     one = make_problem(blocks, y, loss="squared", constraint="nonnegative")
     each = make_problem(blocks, y, loss="squared", constraint=["nonnegative"] * 3)
     assert (each.constraint, each.constraints) == (one.constraint, [])
     assert make_problem(blocks, y, loss="squared", constraint=["all", None, "all"]).is_ridge
     assert not make_problem(blocks, y, loss="squared", constraint=["all", None, "nonnegative"]).is_ridge
+    # The estimators result.
+    blocks, y = numbers()
+    model = ADMMSharingRegressor(list(WIDTHS), 1e-2, constraint=list(EVERY.values()))
+    model.fit(np.hstack(blocks), y)
+    start_run(make_config(keys(data)), tmp_path / "run")
+    weights = np.concatenate([party.weights for party in open_model(tmp_path / "run").parties])
+    np.testing.assert_allclose(model.coef_, weights, rtol=1e-9, atol=1e-12)
+    both = ADMMSharingRegressor(list(WIDTHS), [1e-2, 1e-1, 1.0], constraint=["nonnegative", None, None])
+    assert both.fit(np.hstack(blocks), y).coef_[:3].min() >= 0.0
+    with pytest.raises(ConfigError, match="alpha: one for each party goes with"):
+        both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
 
 
 def test_runs_records_and_resuming(data, tmp_path, capsys):
@@ -120,19 +131,6 @@ def test_command_line_and_plan(data, tmp_path, capsys):
     assert "in memory, gram" in capsys.readouterr().out
     plan = plan_run(make_config({"data": str(data), "party_constraint": OWN}))
     assert plan.scheme == plan_run(make_config({"data": str(data), "constraint": "nonnegative"})).scheme
-
-
-def test_the_estimators_result(data, tmp_path):
-    blocks, y = numbers()
-    model = ADMMSharingRegressor(list(WIDTHS), 1e-2, constraint=list(EVERY.values()))
-    model.fit(np.hstack(blocks), y)
-    start_run(make_config(keys(data)), tmp_path / "run")
-    weights = np.concatenate([party.weights for party in open_model(tmp_path / "run").parties])
-    np.testing.assert_allclose(model.coef_, weights, rtol=1e-9, atol=1e-12)
-    both = ADMMSharingRegressor(list(WIDTHS), [1e-2, 1e-1, 1.0], constraint=["nonnegative", None, None])
-    assert both.fit(np.hstack(blocks), y).coef_[:3].min() >= 0.0
-    with pytest.raises(ConfigError, match="alpha: one for each party goes with"):
-        both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
 
 
 @pytest.mark.parametrize(

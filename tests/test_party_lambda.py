@@ -101,7 +101,7 @@ def test_the_estimators_result(data, tmp_path, regularizer):
     assert len(logged(tmp_path / "run")) == model.n_rounds_
 
 
-def test_norms_and_metrics_are_of_the_original_units(data, tmp_path):
+def test_original_units_and_warm_starts(data, tmp_path):
     result = train(data / "a.parts", tmp_path / "run", test=str(data / "t.parts"))
     model = open_model(tmp_path / "run")
     norms = [np.linalg.norm(party.weights) for party in model.parties]
@@ -111,6 +111,16 @@ def test_norms_and_metrics_are_of_the_original_units(data, tmp_path):
     evaluated = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
     for name in ("log_loss", "accuracy", "auc"):
         assert result["test"][name] == pytest.approx(evaluated[name], abs=1e-12)
+    # Warm starts and validation partitions.
+    cold = train(data / "a.parts", tmp_path / "cold", gap=1e-8)
+    warm = train(data / "a.parts", tmp_path / "warm", warm_start=str(tmp_path / "cold"), gap=1e-7)
+    assert warm["rounds"] <= cold["rounds"]
+    assert warm["objective"] == pytest.approx(cold["objective"], rel=1e-7)
+    keys = {"validation": str(data / "t.parts"), "validation_metric": "log_loss"}
+    result = train(data / "a.parts", tmp_path / "early", **keys)
+    assert run("evaluate", tmp_path / "early", data / "t.parts", "--json") == 0
+    evaluated = json.loads((tmp_path / "early" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
+    assert result["validation"] == pytest.approx(evaluated["log_loss"], abs=1e-12)
 
 
 @pytest.mark.representatives(1)
@@ -126,18 +136,6 @@ def test_interrupted_and_resumed_to_the_bit(data, tmp_path, keys):
         train(data / "a.parts", tmp_path / "k", CrashAfter(3), checkpoint_rounds=1, **keys)
     resume_run(tmp_path / "k")
     assert_same_run(tmp_path / "run", tmp_path / "k")
-
-
-def test_warm_starts_and_validation_partitions(data, tmp_path):
-    cold = train(data / "a.parts", tmp_path / "cold", gap=1e-8)
-    warm = train(data / "a.parts", tmp_path / "warm", warm_start=str(tmp_path / "cold"), gap=1e-7)
-    assert warm["rounds"] <= cold["rounds"]
-    assert warm["objective"] == pytest.approx(cold["objective"], rel=1e-7)
-    keys = {"validation": str(data / "t.parts"), "validation_metric": "log_loss"}
-    result = train(data / "a.parts", tmp_path / "early", **keys)
-    assert run("evaluate", tmp_path / "early", data / "t.parts", "--json") == 0
-    evaluated = json.loads((tmp_path / "early" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
-    assert result["validation"] == pytest.approx(evaluated["log_loss"], abs=1e-12)
 
 
 def test_multinomial_runs_have_them_too(tmp_path):
@@ -189,14 +187,12 @@ def test_everything_names_them(data, tmp_path, capsys):
     assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["party_lambda"] == every
 
 
-def test_runs_with_other_lambdas_are_not_compared(data, tmp_path, capsys):
+def test_runs_with_and_without_them_are_told_apart(data, tmp_path, capsys):
     train(data / "a.parts", tmp_path / "one")
     train(data / "a.parts", tmp_path / "two", party_lambda={**OWN, "party-3": 0.3})
     assert run("compare", tmp_path / "one", tmp_path / "two") == 0
     assert "Objectives are not comparable: party_lambda.party-3 differs." in capsys.readouterr().out
-
-
-def test_a_run_without_them_says_nothing(data, tmp_path):
+    # A run without them says nothing.
     result = start_run(make_config({"data": str(data / "a.parts")}), tmp_path / "run")
     assert "party_lambda" not in result
     assert "lambda" not in result["parties"][0]
@@ -226,7 +222,7 @@ def test_the_worth_of_parties_is_measured_with_them(data, tmp_path):
     )
 
 
-def test_a_damaged_manifest_is_refused(data, tmp_path):
+def test_factors_and_damage(data, tmp_path):
     from fastadmm.errors import FormatError
 
     train(data / "a.parts", tmp_path / "run")
@@ -235,9 +231,7 @@ def test_a_damaged_manifest_is_refused(data, tmp_path):
     manifest.write_text(text.replace("party-3 = 0.2", "party-3 = nan"), encoding="utf-8")
     with pytest.raises(FormatError, match="key 'party_lambda' must hold one positive number for each party"):
         open_model(tmp_path / "run")
-
-
-def test_factors():
+    # Factors.
     own = party_lambda([0.01, 1.0], SquaredL2())
     assert own.lam == pytest.approx(0.1)
     np.testing.assert_allclose(own.factors, [np.sqrt(10), np.sqrt(0.1)])

@@ -62,7 +62,7 @@ def test_a_grid_begins_where_all_weights_vanish(loss, regularizer, parameters, f
         assert size < 1e-7 if zero else size > 1e-4
 
 
-def test_the_grid_of_ridge_begins_at_the_largest_curvature():
+def test_grids_and_choices():
     X, _ = CANCER
     singular = np.linalg.svd(X, compute_uv=False)[0] ** 2 / len(X)
     share = CANCER[1].mean()
@@ -71,6 +71,10 @@ def test_the_grid_of_ridge_begins_at_the_largest_curvature():
     assert grid[-1] == pytest.approx(1e-6 * grid[0])
     assert lambda_grid(cancer(), 3, 0.01)[1] == pytest.approx(0.1 * grid[0])
     assert lambda_grid(cancer(), 1) == [grid[0]]
+    # The choice.
+    losses = np.array([[4.0, 6.0], [2.1, 3.9], [2.0, 3.0], [2.4, 2.8], [3.0, 3.4]])
+    assert choose(losses, "best") == (2, 2)
+    assert choose(losses, "1se") == (1, 2)  # standard error of the best: 0.5, so the threshold is 3.0
 
 
 # --- the path
@@ -121,14 +125,8 @@ def test_folds_are_scikit_learns():
         make_folds(y[:2], 3, 0, stratify=False)
 
 
-def test_the_choice():
-    losses = np.array([[4.0, 6.0], [2.1, 3.9], [2.0, 3.0], [2.4, 2.8], [3.0, 3.4]])
-    assert choose(losses, "best") == (2, 2)
-    assert choose(losses, "1se") == (1, 2)  # standard error of the best: 0.5, so the threshold is 3.0
-
-
 # --- the estimators against scikit-learn's
-def test_ridge():
+def test_ridge_and_several_classes():
     X, y = DIABETES
     # RidgeCV's alpha is that of the summed loss, whatever the fold: folds of one size make it the mean's.
     X, y = X[:440], y[:440]
@@ -137,9 +135,7 @@ def test_ridge():
     reference = RidgeCV(352 * alphas, cv=folds, scoring="neg_mean_squared_error").fit(X, y)
     assert model.alpha_ == pytest.approx(reference.alpha_ / 352)
     np.testing.assert_allclose(model.coef_, Ridge(440 * model.alpha_).fit(X, y).coef_, atol=1e-2)
-
-
-def test_several_classes_weights_and_blocks():
+    # Several classes weights and blocks.
     iris = load_iris()
     X, y = iris.data, iris.target_names[iris.target]
     weight = np.random.default_rng(0).integers(0, 3, len(y))

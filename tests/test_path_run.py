@@ -20,6 +20,7 @@ from run_tools import (
     model_digests,
     result_of,
     run,
+    within,
     write_problem,
 )
 
@@ -113,13 +114,20 @@ def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypa
     assert count == before
 
 
-def test_without_folds_the_smallest_lambda_is_kept(data, tmp_path):
+def test_smallest_lambdas_and_data_that_are_refused(data, tmp_path):
     result = start_run(config(data, folds=0, path_values=[0.1, 0.3, 0.2], path_length=None), tmp_path / "run")
     table = table_of(tmp_path / "run")
     assert [row["lambda"] for row in table["values"]] == [0.3, 0.2, 0.1]
     assert result["lambda"] == 0.1
     assert table["rule"] is None
     assert "held_out_loss" not in table["values"][0]
+    # What the data refuse leaves nothing.
+    tmp_path = within(tmp_path)
+    with pytest.raises(InputError, match="170 folds: class 'yes' has 82 rows"):
+        start_run(config(data, folds=170), tmp_path / "run")
+    with pytest.raises(ConfigError, match="none has no lambda"):
+        start_run(config(data, regularizer="none"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_a_terminal_shows(data, tmp_path, capsys):
@@ -154,14 +162,6 @@ def test_resuming_says_what_is_wrong(data, tmp_path):
     damaged.write_text("{}", encoding="utf-8")
     with pytest.raises(FormatError, match="not a stored fit"):
         resume_run(tmp_path / "run")
-
-
-def test_what_the_data_refuse_leaves_nothing(data, tmp_path):
-    with pytest.raises(InputError, match="170 folds: class 'yes' has 82 rows"):
-        start_run(config(data, folds=170), tmp_path / "run")
-    with pytest.raises(ConfigError, match="none has no lambda"):
-        start_run(config(data, regularizer="none"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.repeats

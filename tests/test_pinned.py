@@ -19,13 +19,11 @@ def test_every_action_is_a_commit_with_its_version(path):
         assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text), text
 
 
-def test_an_action_has_one_version():
+def test_actions_have_one_version_and_files_a_licence():
     text = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
     found = dict(re.findall(r"uses: (\S+)@(\S+ # \S+)", text))
     assert set(re.findall(r"uses: (\S+)@(\S+ # \S+)", text)) == set(found.items())
-
-
-def test_releases_install_what_has_a_hash():
+    # Releases install what has a hash.
     text = (GITHUB / "workflows" / "release.yml").read_text(encoding="utf-8")
     installs = re.findall(r"pip install (.*)", text)
     assert installs
@@ -34,6 +32,11 @@ def test_releases_install_what_has_a_hash():
         assert found is not None, arguments
         assert (GITHUB / found[1]).exists()
     assert "python -m build --no-isolation" in text  # its backend is of the lock too
+    # Every file has its licence.
+    root = GITHUB.parent
+    every = re.findall(r"(?m)^(?:path|SPDX-License-Identifier) = .*", (root / "REUSE.toml").read_text())
+    assert every == ['path = "**"', 'SPDX-License-Identifier = "Apache-2.0"']
+    assert (root / "LICENSES" / "Apache-2.0.txt").read_bytes() == (root / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -47,10 +50,3 @@ def test_every_requirement_has_its_hashes_and_no_registry_is_named(name, needed)
         assert re.fullmatch(pattern, entry), entry
     assert needed <= {entry.partition("=")[0] for entry in entries}
     assert not re.search(r"://|index-url|find-links|trusted-host", text)
-
-
-def test_every_file_has_its_licence():
-    root = GITHUB.parent
-    every = re.findall(r"(?m)^(?:path|SPDX-License-Identifier) = .*", (root / "REUSE.toml").read_text())
-    assert every == ['path = "**"', 'SPDX-License-Identifier = "Apache-2.0"']
-    assert (root / "LICENSES" / "Apache-2.0.txt").read_bytes() == (root / "LICENSE").read_bytes()

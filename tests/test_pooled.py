@@ -71,7 +71,7 @@ def test_it_ends_where_parties_do(kind, loss, more):
     assert apart.objective <= found.objective * (1.0 + 1e-6)
 
 
-def test_the_lasso_is_that_of_scikit_learn():
+def test_the_lasso_is_that_of_scikit_learn_and_slow_parties_say_so():
     given = problem(loss="squared", lam=5e-2, regularizer="l1")
     X = np.hstack([block.matrix for block in given.blocks])
     lasso = Lasso(alpha=5e-2, tol=1e-14, max_iter=100_000).fit(X, given.y)
@@ -79,6 +79,12 @@ def test_the_lasso_is_that_of_scikit_learn():
     x = np.concatenate(found.weights)
     np.testing.assert_allclose(x, lasso.coef_, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(x == 0.0, lasso.coef_ == 0.0)
+    # A much slower run of parties says so.
+    given = problem()
+    with Engine(1) as engine:
+        assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
+        assert "scheme 'pooled'" in pooled_hint(given, engine, 60.0)
+        assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""
 
 
 @pytest.mark.representatives(20)
@@ -118,15 +124,6 @@ def test_a_run_goes_on_to_the_same_bits(loss, more, monkeypatch):
     )
 
 
-def test_rows_that_are_sampled_first():
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(20_000, 6))
-    y = (X @ rng.normal(size=6) + rng.logistic(size=20_000) > 0.0) * 1.0
-    found = solve(make_problem([X], y, lam=1e-3))
-    assert found.certified
-    assert len(found.history) == 1
-
-
 def test_blocks_that_are_read_from_files(tmp_path):
     from fastadmm.store.party_file import PartyWriter, open_party
     from fastadmm.store.streamed import load_block
@@ -145,7 +142,7 @@ def test_blocks_that_are_read_from_files(tmp_path):
     assert found.objective == pytest.approx(whole.objective, rel=1e-6)
 
 
-def test_one_party_is_pooled_and_several_are_not():
+def test_where_it_is_chosen_and_where_not():
     X, y = np.random.default_rng(0).normal(size=(80, 6)), np.arange(80) % 2
     pooled, apart = (
         ADMMSharingClassifier(parties=parties, alpha=0.1).fit(X, y) for parties in (None, [3, 3])
@@ -156,6 +153,32 @@ def test_one_party_is_pooled_and_several_are_not():
     for more in ({"directions": "one"}, {"history": 8}, {"scheme": "sharing"}):
         own = Solver(make_problem([X], y * 1.0), SolverOptions(**more))
         assert own.program().startswith("parties: ")
+    # Whatever is drawn is of a party's message: a single party's, too.
+    from fastadmm import Privacy
+    from fastadmm.privacy.message import private_solver
+
+    given = make_problem([np.random.default_rng(0).normal(size=(90, 4))], np.arange(90) % 2.0)
+    settings = Privacy(mode="message", epsilon=1.0, sampler="insecure_test", seed=1)
+    for scheme in ("auto", "pooled"):
+        try:
+            solver = private_solver(given, SolverOptions(scheme=scheme), settings)
+        except ConfigError:
+            continue
+        assert solver.name != "pooled"
+        assert solver.program().startswith("parties: ")
+    # What pooled is not for.
+    given = problem()
+    rule = EarlyStopping(rows=given.test or _rows_of(given), patience=3)
+    for options, more, words in (
+        (SolverOptions(scheme="pooled"), {"early": rule}, "early stopping"),
+        (SolverOptions(scheme="pooled"), {"driver": _Elsewhere()}, "in others"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            Solver(given, options, **more)
+    with pytest.raises(ConfigError, match="goes with the scheme 'subspace'"):
+        SolverOptions(scheme="pooled", secrecy="sums")
+    with pytest.raises(ConfigError, match="early stopping"):
+        Solver(problem(loss="welsch"), SolverOptions(scheme="pooled"), early=rule)
 
 
 @pytest.mark.parametrize(
@@ -179,37 +202,6 @@ def test_what_no_minimiser_takes_is_done_as_among_parties(more):
     assert (pooled.objective, pooled.stationarity) == (parties.objective, parties.stationarity)
 
 
-def test_a_private_run_is_never_pooled():
-    """Whatever is drawn is of a party's message: a single party's, too."""
-    from fastadmm import Privacy
-    from fastadmm.privacy.message import private_solver
-
-    given = make_problem([np.random.default_rng(0).normal(size=(90, 4))], np.arange(90) % 2.0)
-    settings = Privacy(mode="message", epsilon=1.0, sampler="insecure_test", seed=1)
-    for scheme in ("auto", "pooled"):
-        try:
-            solver = private_solver(given, SolverOptions(scheme=scheme), settings)
-        except ConfigError:
-            continue
-        assert solver.name != "pooled"
-        assert solver.program().startswith("parties: ")
-
-
-def test_what_pooled_is_not_for():
-    given = problem()
-    rule = EarlyStopping(rows=given.test or _rows_of(given), patience=3)
-    for options, more, words in (
-        (SolverOptions(scheme="pooled"), {"early": rule}, "early stopping"),
-        (SolverOptions(scheme="pooled"), {"driver": _Elsewhere()}, "in others"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            Solver(given, options, **more)
-    with pytest.raises(ConfigError, match="goes with the scheme 'subspace'"):
-        SolverOptions(scheme="pooled", secrecy="sums")
-    with pytest.raises(ConfigError, match="early stopping"):
-        Solver(problem(loss="welsch"), SolverOptions(scheme="pooled"), early=rule)
-
-
 class _Elsewhere:
     local = False
 
@@ -220,12 +212,26 @@ def _rows_of(given):
     return TestSet(given.blocks, given.y, given.weight, given.offset)
 
 
-def test_weights_are_in_a_set_without_zero():
+def test_unusual_problems_end_too():
     found = solve(problem(constraint="box:0.1,0.3"), SolverOptions(scheme="pooled", max_rounds=3))
     assert all(((x >= 0.1) & (x <= 0.3)).all() for x in found.weights)
     assert found.certified
     hopeless = solve(problem(constraint="box:0.1,0.3"), SolverOptions(scheme="pooled", gap=0.0, max_rounds=1))
     assert min(x.min() for x in hopeless.weights) >= 0.1
+    # Nothing in the rows tells two classes apart: their Hessian is singular.
+    y = np.arange(12) % 4.0
+    X = np.zeros((12, 3))
+    X[0, 0] = 1e3
+    given = make_problem([X], y, loss="multinomial", regularizer="none", lam=0.03)
+    found = solve(given, SolverOptions(scheme="pooled", max_rounds=20))
+    assert np.isfinite(found.objective)
+    # Rows that are sampled first.
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(20_000, 6))
+    y = (X @ rng.normal(size=6) + rng.logistic(size=20_000) > 0.0) * 1.0
+    found = solve(make_problem([X], y, lam=1e-3))
+    assert found.certified
+    assert len(found.history) == 1
 
 
 @pytest.mark.parametrize("loss", ["huber", "smoothed_hinge", "squared_hinge"])
@@ -238,24 +244,5 @@ def test_clamped_slopes_without_kinks_have_a_last_resort(loss):
     with Engine(1) as engine:
         goal = Goal(given, engine)
         point = InteriorPoint().minimise(goal, goal.start(), 1e-8, math.inf)
-    assert point is not None
     assert point.gap <= 1e-8
     assert solve(given, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=20)).proof.settled
-
-
-def test_classes_without_curvature_in_an_intercept():
-    """Nothing in the rows tells two classes apart: their Hessian is singular."""
-    y = np.arange(12) % 4.0
-    X = np.zeros((12, 3))
-    X[0, 0] = 1e3
-    given = make_problem([X], y, loss="multinomial", regularizer="none", lam=0.03)
-    found = solve(given, SolverOptions(scheme="pooled", max_rounds=20))
-    assert np.isfinite(found.objective)
-
-
-def test_a_much_slower_run_of_parties_says_so():
-    given = problem()
-    with Engine(1) as engine:
-        assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
-        assert "scheme 'pooled'" in pooled_hint(given, engine, 60.0)
-        assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""

@@ -20,7 +20,7 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score
 
-from run_tools import refused, run, write_blocks
+from run_tools import refused, run, within, write_blocks
 
 
 def write_csv(path, X, y, first=0):
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 
 
 # --- predict ----------------------------------------------------------------------------------------------
-def test_the_formula(folder):
+def test_the_formula_of_raw_data(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "test.parts")
     z = model.intercept + sum(p.load() @ m.weights for p, m in zip(partition.parties, model.parties))
     got = predict_partition(folder / "run", folder / "test.parts")
@@ -63,9 +63,7 @@ def test_the_formula(folder):
     assert np.abs(got.mean - 1 / (1 + np.exp(-z))).max() <= 1e-14
     assert got.label == [model.classes[int(v > 0)] for v in z]
     assert got.ids.tolist() == list(range(169))
-
-
-def test_raw_data_get_the_models_transform(folder):
+    # Raw data get the models transform.
     alike = predict_partition(folder / "run", folder / "test.parts")
     raw = predict_partition(folder / "run" / "model", folder / "raw.parts")
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
@@ -86,7 +84,7 @@ def test_raw_sparse_data_too(tmp_path, options):
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
 
 
-def test_offsets_count(tmp_path):
+def test_ids_offsets_and_no_labels(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     offset = np.random.default_rng(0).normal(size=100)
     data = write_blocks(tmp_path / "a.parts", blocks, y, offset=offset)
@@ -99,6 +97,24 @@ def test_offsets_count(tmp_path):
     assert np.abs(scores[0] - scores[1] - offset).max() <= 1e-12
     with pytest.raises(InputError, match="trained with an offset, and these rows have none"):
         predict_partition(tmp_path / "run", tmp_path / "plain.parts")
+    # Ids and no labels.
+    tmp_path = within(tmp_path)
+    blocks, y, _ = make_vertical_classification(60, (3, 2))
+    start_run(make_config({"data": str(write_blocks(tmp_path / "a.parts", blocks, y))}), tmp_path / "run")
+    ids = [f"pätient, {k}" for k in range(60)]
+    with create_partition(tmp_path / "new.parts", task="classification") as writer:
+        for block in blocks:
+            writer.party(n_features=block.shape[1], kind="dense").append(block, ids)
+    got = predict_partition(tmp_path / "run", tmp_path / "new.parts")
+    assert got.ids.tolist() == ids
+    assert np.array_equal(got.score, predict_partition(tmp_path / "run", tmp_path / "a.parts").score)
+    assert run("predict", tmp_path / "run", tmp_path / "new.parts") == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert [row[0] for row in rows[1:]] == ids
+    assert run("evaluate", tmp_path / "run", tmp_path / "new.parts") in (3, 6)
+    assert "labels" in capsys.readouterr().err
+    assert run("train", tmp_path / "new.parts", "--out", tmp_path / "other") in (3, 6)
+    assert not (tmp_path / "other").exists()
 
 
 def test_csv(folder, tmp_path, capsys):
@@ -125,25 +141,6 @@ def test_csv(folder, tmp_path, capsys):
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
 
 
-def test_ids_and_no_labels(tmp_path, capsys):
-    blocks, y, _ = make_vertical_classification(60, (3, 2))
-    start_run(make_config({"data": str(write_blocks(tmp_path / "a.parts", blocks, y))}), tmp_path / "run")
-    ids = [f"pätient, {k}" for k in range(60)]
-    with create_partition(tmp_path / "new.parts", task="classification") as writer:
-        for block in blocks:
-            writer.party(n_features=block.shape[1], kind="dense").append(block, ids)
-    got = predict_partition(tmp_path / "run", tmp_path / "new.parts")
-    assert got.ids.tolist() == ids
-    assert np.array_equal(got.score, predict_partition(tmp_path / "run", tmp_path / "a.parts").score)
-    assert run("predict", tmp_path / "run", tmp_path / "new.parts") == 0
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
-    assert [row[0] for row in rows[1:]] == ids
-    assert run("evaluate", tmp_path / "run", tmp_path / "new.parts") in (3, 6)
-    assert "labels" in capsys.readouterr().err
-    assert run("train", tmp_path / "new.parts", "--out", tmp_path / "other") in (3, 6)
-    assert not (tmp_path / "other").exists()
-
-
 # --- evaluate ---------------------------------------------------------------------------------------------
 def test_metrics_of_classification(folder, capsys):
     assert run("evaluate", folder / "run", folder / "test.parts", "--json") == 0
@@ -165,7 +162,7 @@ def test_metrics_of_classification(folder, capsys):
     assert f"{metrics['log_loss']:.6f}" in table
 
 
-def test_regression(tmp_path, capsys):
+def test_regressions_and_least_squares_on_classes(tmp_path, capsys, folder):
     blocks, y, _ = make_vertical_regression(120, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
     assert run("train", data, "--test", data, "--out", tmp_path / "run", "--json", "--quiet") == 0
@@ -179,10 +176,8 @@ def test_regression(tmp_path, capsys):
     assert {"mae", "r2"} <= set(metrics)
     assert run("predict", tmp_path / "run", data) == 0
     assert capsys.readouterr().out.startswith("id,prediction\n0,")
-
-
-def test_least_squares_on_classes(folder, tmp_path):
-    """A regression on 0 and 1: its predictions are no probabilities, and are not called so."""
+    # A regression on 0 and 1: its predictions are no probabilities, and are not called so.
+    tmp_path = within(tmp_path)
     config = make_config({"data": str(folder / "train.parts"), "loss": "squared", "lambda": 1e-2})
     start_run(config, tmp_path / "run")
     got = predict_partition(tmp_path / "run", folder / "test.parts")

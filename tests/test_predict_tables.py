@@ -107,7 +107,7 @@ def test_one_table_with_all_columns_and_rows_left_out(trained, tmp_path, capsys)
     assert len(scores(tmp_path / "f.csv")) == 30
 
 
-def test_an_offset_is_added(trained, tmp_path):
+def test_offsets_and_labels_of_others(trained, tmp_path):
     tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
     plain, _ = predict_tables(trained / "run", tables, TableRows(id="id"))
     bank, _ = people(40, 2)
@@ -118,6 +118,11 @@ def test_an_offset_is_added(trained, tmp_path):
         trained / "run", [tmp_path / "b.csv", tables[1]], TableRows(id="id", offset="shift")
     )
     np.testing.assert_allclose(moved.score, plain.score + shift, rtol=1e-12)
+    # Labels of a holder without columns are evaluated.
+    bank, shop = people(60, 5)
+    labels = table(tmp_path / "labels.csv", {"id": bank["id"], "label": bank.pop("label")})
+    tables = [labels, table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
+    assert evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"))["n_samples"] == 60
 
 
 def test_tables_are_evaluated_as_their_partition_is(trained, tmp_path):
@@ -135,13 +140,6 @@ def test_tables_are_evaluated_as_their_partition_is(trained, tmp_path):
     p = predict_tables(trained / "run", tables, TableRows(id="id"))[0].mean
     y = np.array(bank["label"]) == "yes"
     assert told["metrics"]["brier"] == pytest.approx(np.mean((p - y)[repeated] ** 2), rel=1e-12)
-
-
-def test_labels_of_a_holder_without_columns_are_evaluated(trained, tmp_path):
-    bank, shop = people(60, 5)
-    labels = table(tmp_path / "labels.csv", {"id": bank["id"], "label": bank.pop("label")})
-    tables = [labels, table(tmp_path / "b.csv", bank), table(tmp_path / "s.csv", shop)]
-    assert evaluate_tables(trained / "run" / "model", tables, TableRows(id="id"))["n_samples"] == 60
 
 
 def test_parties_alone_and_their_sum(trained, tmp_path):

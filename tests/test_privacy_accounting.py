@@ -43,7 +43,7 @@ def test_law_equals_the_closed_form_also_in_the_tails(mu):
         assert abs(log_delta_of(mu, epsilon) - exact) <= 1e-12 * max(1, abs(exact))
 
 
-def test_limits():
+def test_limits_and_pure_budgets():
     assert log_delta_of(0.0, 1.0) == -math.inf
     assert delta_of(math.inf, 5.0) == 1.0
     assert delta_of(0.0, -1.0) == pytest.approx(1 - math.exp(-1))
@@ -51,6 +51,13 @@ def test_limits():
     assert epsilon_of(0.0, 0.0, (1.0, 2.0)) == 3.0
     assert epsilon_of(1e-9, 1e-5) == 0.0
     assert math.exp(log_delta_of(40.0, 0.5)) == pytest.approx(1.0)
+    # Budget spent by pure mechanisms is an error.
+    with pytest.raises(ConfigError, match="already spent"):
+        gdp_of(1.0, 1e-5, (1.5,))
+    with pytest.raises(ConfigError, match="delta"):
+        epsilon_of(1.0, 1.5)
+    with pytest.raises(ConfigError, match="rounds"):
+        noise_multiplier(1.0, 1e-5, 0)
 
 
 @given(st.floats(-3, 3), st.floats(-12, -0.5))
@@ -70,7 +77,7 @@ def test_rounds_compose_to_the_budget(epsilon, rounds):
     assert epsilon_of(compose_gdp([1 / multiplier] * rounds), 1e-6) == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_pure_mechanisms_alone_compose_as_randomised_responses():
+def test_mechanisms_compose_exactly_or_from_above():
     # brute force over all outcomes of the dominating pairs
     pure, epsilon = (0.7, 0.3, 1.1), 1.3
     up = [math.exp(e) / (1 + math.exp(e)) for e in pure]
@@ -81,10 +88,7 @@ def test_pure_mechanisms_alone_compose_as_randomised_responses():
         excess += max(p - math.exp(epsilon) * q, 0.0)
     assert delta_of(0.0, epsilon, pure) == pytest.approx(excess, rel=1e-12)
     assert delta_of(0.0, sum(pure), pure) == 0.0
-
-
-def test_gaussian_with_pure_is_exact():
-    # the hockey-stick divergence of (N(0,1) vs N(mu,1)) x randomised response, integrated
+    # Gaussian with pure is exact.
     mu, pure, epsilon = 0.8, 0.6, 1.2
     x = np.linspace(-12, 12, 400_001)
     p0, p1 = norm.pdf(x, mu), norm.pdf(x, 0.0)
@@ -95,23 +99,12 @@ def test_gaussian_with_pure_is_exact():
     assert epsilon_of(mu, 1e-5, (pure,)) < epsilon_of(mu, 1e-5) + pure
     left = gdp_of(2.0, 1e-5, (pure,))
     assert epsilon_of(left, 1e-5, (pure,)) == pytest.approx(2.0, rel=1e-9)
-
-
-def test_many_pure_mechanisms_stay_an_upper_bound():
+    # Many pure mechanisms stay an upper bound.
     several = [0.01 * (k + 1) for k in range(20)]  # 2^20 patterns: some are added plainly
     assert delta_of(0.5, 3.0, several) >= delta_of(0.5, 3.0, several[:10])
     assert epsilon_of(0.5, 1e-5, several) <= epsilon_of(0.5, 1e-5) + sum(several) + 1e-9
     equal = epsilon_of(0.0, 1e-5, [0.1] * 100)
     assert equal < 10.0  # far below plain addition
-
-
-def test_budget_spent_by_pure_mechanisms_is_an_error():
-    with pytest.raises(ConfigError, match="already spent"):
-        gdp_of(1.0, 1e-5, (1.5,))
-    with pytest.raises(ConfigError, match="delta"):
-        epsilon_of(1.0, 1.5)
-    with pytest.raises(ConfigError, match="rounds"):
-        noise_multiplier(1.0, 1e-5, 0)
 
 
 def test_zcdp_is_an_upper_bound_and_its_inverses_agree():

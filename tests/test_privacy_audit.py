@@ -20,13 +20,11 @@ ENGINE = Engine(1)
 
 
 # --- the paper's calibration, and noise on parameters
-def test_the_papers_calibration_costs_more_than_it_claims():
+def test_the_papers_calibration_and_noise():
     case = lemma_counter_example(66)
     exact = epsilon_of(case.distance / theorem_sigma(1.0, 1e-5, case.lemma), 1e-5)
     assert exact == pytest.approx(23.8, abs=0.1)
-
-
-def test_parameter_noise_is_refused_without_sampling_its_size():
+    # Parameter noise is refused without sampling its size.
     rng = np.random.default_rng(0)
     A = rng.normal(size=(72, 10))
     for sigma in (1e-2, 1.0, 1e4):

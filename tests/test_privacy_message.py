@@ -97,7 +97,7 @@ def test_noise_is_gaussian_of_full_rank_on_the_grid(sampler):
     assert (sent[0].values / level.grid == sent[0].integers).all()
 
 
-def test_keys_come_from_the_system_and_stay_in_the_process():
+def test_keys_and_noise_are_never_used_again():
     level = calibrate(1.0, 1.0, 100)
     one, two = (NoiseSource().release(np.zeros(100), level, 1, ENGINE) for _ in range(2))
     assert (one.integers != two.integers).all()
@@ -109,9 +109,7 @@ def test_keys_come_from_the_system_and_stay_in_the_process():
     assert (seeded[0].integers == seeded[1].integers).all()
     with pytest.raises(ConfigError, match="never seeded"):
         NoiseSource("grid", 7)
-
-
-def test_noise_is_never_drawn_twice():
+    # Noise is never drawn twice.
     source, level = NoiseSource(), calibrate(1.0, 1.0, 3)
     source.release(np.zeros(3), level, 1, ENGINE)
     source.release(np.zeros(3), level, 1, ENGINE, stream=1)
@@ -128,7 +126,7 @@ def test_what_is_out_of_range_leaves_with_noise_all_the_same(bad):
 
 
 # --- the solver
-def test_message_is_the_certified_clipped_answer_plus_noise():
+def test_messages_are_certified_or_the_centre_with_noise(monkeypatch):
     made = solver()
     made.prepare()
     party = made.parties[0]
@@ -146,6 +144,27 @@ def test_message_is_the_certified_clipped_answer_plus_noise():
     np.testing.assert_allclose(exact, matrix @ y, atol=1e-7)
     sent = party.noised(w, 1)
     assert np.abs(sent.values - np.clip(exact, -2, 2)).max() < 6.5 * made.level.sigma
+    # A party subtracts its noisy message.
+    made = solver(SETTINGS.with_(shrink=False))
+    made.prepare()
+    made.round()
+    m, r, tau = made.messages, made.penalty, made.tau
+    for k in range(2):
+        target = m[k] - (m.sum(axis=0) - made.z) / tau - made.u / (tau * r)
+        np.testing.assert_allclose(made._target(k), target)
+    assert not any(
+        np.allclose(m[k], party.block.product(party.weights, ENGINE)) for k, party in enumerate(made.parties)
+    )
+    # A solver that fails answers all the same.
+    made = solver(SETTINGS)
+
+    def fails(*_, **__):
+        raise np.linalg.LinAlgError("no convergence")
+
+    monkeypatch.setattr("scipy.linalg.eigh", fails)
+    made.prepare()
+    assert not made.parties[0].exact(np.ones(400)).any()
+    assert not made.parties[0].weights.any()
 
 
 @pytest.mark.parametrize("center", [0.0, -1.5])
@@ -158,18 +177,6 @@ def test_an_answer_without_a_certificate_is_a_charged_release_of_the_centre(monk
     assert np.abs(sent.mean(axis=1) - center).max() < 5.0 * made.level.sigma / math.sqrt(sent.shape[1])
     spent = made.ledger.spent(made.accounts[0], made.run)
     assert spent.gdp == pytest.approx(made.level.gdp * math.sqrt(made.settings.rounds))
-
-
-def test_a_solver_that_fails_answers_all_the_same(monkeypatch):
-    made = solver(SETTINGS)
-
-    def fails(*_, **__):
-        raise np.linalg.LinAlgError("no convergence")
-
-    monkeypatch.setattr("scipy.linalg.eigh", fails)
-    made.prepare()
-    assert not made.parties[0].exact(np.ones(400)).any()
-    assert not made.parties[0].weights.any()
 
 
 def test_the_slack_is_never_less_than_rounding_takes():
@@ -214,20 +221,7 @@ def test_everything_the_coordinator_uses_is_noisy(monkeypatch):
     assert all(math.isinf(norm) for norm in records[-1].weight_norms)
 
 
-def test_a_party_subtracts_its_noisy_message():
-    made = solver(SETTINGS.with_(shrink=False))
-    made.prepare()
-    made.round()
-    m, r, tau = made.messages, made.penalty, made.tau
-    for k in range(2):
-        target = m[k] - (m.sum(axis=0) - made.z) / tau - made.u / (tau * r)
-        np.testing.assert_allclose(made._target(k), target)
-    assert not any(
-        np.allclose(m[k], party.block.product(party.weights, ENGINE)) for k, party in enumerate(made.parties)
-    )
-
-
-def test_rounds_are_fixed_charged_and_stated():
+def test_rounds_are_fixed_charged_and_stop_at_the_ledger(tmp_path):
     ledger = Ledger()
     made = solver(ledger=ledger)
     result = run_rounds(made)
@@ -248,9 +242,7 @@ def test_rounds_are_fixed_charged_and_stated():
     assert epsilon_of(guarantee.gdp, 1e-5) <= 4.0 + 1e-9
     with pytest.raises(ConfigError, match="all 2 rounds are spent"):
         made.round()
-
-
-def test_ledger_stops_a_run_before_its_message_leaves(tmp_path):
+    # Ledger stops a run before its message leaves.
     ledger = Ledger()
     run_rounds(solver(ledger=ledger, run="first"))
     second = solver(ledger=ledger, releases=tmp_path / "messages", run="second")
@@ -262,14 +254,12 @@ def test_ledger_stops_a_run_before_its_message_leaves(tmp_path):
     assert "1 other run(s) in this ledger; all together epsilon 5.99" in allowed.statement().tuning
 
 
-def test_seeded_noise_claims_nothing():
+def test_seeded_and_discrete_noise():
     made = solver(SETTINGS.with_(sampler="insecure_test", seed=1))
     run_rounds(made)
     assert made.statement().epsilon == math.inf
     assert made.ledger.charges == []
-
-
-def test_discrete_noise_runs_and_is_accounted():
+    # Discrete noise runs and is accounted.
     pytest.importorskip("opendp")
     made = solver(SETTINGS.with_(sampler="discrete", rounds=1))
     run_rounds(made)
@@ -392,7 +382,7 @@ def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
     assert "messages are exact functions of the data" in (out / "report.html").read_text()
 
 
-def test_a_message_for_another_target_is_not_sent(data, tmp_path):
+def test_other_targets_and_scalings_are_refused(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     messages = tmp_path / "run" / "messages"
@@ -402,9 +392,7 @@ def test_a_message_for_another_target_is_not_sent(data, tmp_path):
     (messages / "round-000003-party-1.npz").write_bytes(b"x")
     with pytest.raises(FormatError, match=r"not a released message.*none is drawn again"):
         resume_run(tmp_path / "run")
-
-
-def test_scaling_by_private_constants_is_not_private(data, tmp_path):
+    # Scaling by private constants is not private.
     from fastadmm.runs.result import unproved_parties
     from fastadmm.store.partition import open_partition
     from fastadmm.store.transform import Transform

@@ -87,15 +87,13 @@ def test_the_section_that_a_docstring_names_names_the_function(name, anchor):
     assert name in {n for a, n in IMPLEMENTED if a == anchor}
 
 
-def test_the_table_is_the_measured_one():
+def test_the_page_has_the_measured_table_and_a_proof_of_each():
     import json
 
     bench = script_of("bench/private_messages.py")
     record = json.loads((PAGE.parents[1] / "bench" / "private_messages.json").read_text(encoding="utf-8"))
     assert bench.BEGIN + bench.table(record) + bench.END in TEXT
-
-
-def test_every_theorem_has_a_proof():
+    # Every theorem has a proof.
     for anchor, body in SECTIONS.items():
         if re.match(r"t\d-", anchor):
             assert "*Proof.*" in body, anchor

@@ -114,7 +114,7 @@ def test_random_matrices_never_exceed_any_bound(seed):
 
 
 # --- closed forms against brute force
-def test_replace_one_formula_is_the_largest_corner():
+def test_formulas_are_the_largest_corners():
     rng = np.random.default_rng(0)
     for _ in range(200):
         B, W = 10.0 ** rng.uniform(-1, 1, size=2)
@@ -125,9 +125,7 @@ def test_replace_one_formula_is_the_largest_corner():
         # mu = 0: twice T1 is never the smaller one by more than the corner's square root
         exact = min(math.sqrt(best), 2 * zero_out_sensitivity(B, W).value)
         assert replace_one_sensitivity(B, W).value == pytest.approx(exact, rel=1e-9)
-
-
-def test_zero_out_formula_is_the_largest_value():
+    # Zero out formula is the largest value.
     rng = np.random.default_rng(0)
     for _ in range(100):
         B, W, mu = 10.0 ** rng.uniform(-1, 1, size=3)
@@ -204,7 +202,7 @@ def test_a_raw_column_moves_the_clipped_rows_by_no_more():
     assert rows_moved > 30
 
 
-def test_certificate_of_an_inexact_answer_holds_and_is_tight():
+def test_certificates_hold_for_inexact_answers():
     rng = np.random.default_rng(0)
     worst = 0.0
     for _ in range(800):
@@ -228,9 +226,7 @@ def test_certificate_of_an_inexact_answer_holds_and_is_tight():
         worst = max(worst, error / max(bound, 1e-7))
     assert worst > 0.97
     assert slack_sensitivity(replace_one_sensitivity(1, 1), 0.25).value == pytest.approx(2.5)
-
-
-def test_the_slack_is_public_and_covers_rounding():
+    # The slack is public and covers rounding.
     settings = Privacy(mode="message", epsilon=1.0)
     assert solver_slack(settings, 32.6, 32_561) == 1e-6  # a9a with default settings
     size = 1e6 * 16.0 + 1e-4 * 8.0

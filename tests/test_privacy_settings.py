@@ -22,7 +22,7 @@ from sklearn.base import clone
 SEEN = {"coordinator": "noisy messages"}
 
 
-def test_settings_survive_toml():
+def test_files_and_settings_are_all_or_nothing(tmp_path):
     settings = Privacy(mode="message", epsilon=2.0, rounds=3, message_clip=None, target_clip=None)
     back = Privacy.from_dict(tomllib.loads(tomli_w.dumps(settings.to_dict())), "run.toml: privacy")
     assert back == settings
@@ -31,13 +31,24 @@ def test_settings_survive_toml():
     for key in ("eps", "cls", "values"):
         with pytest.raises(ConfigError, match=rf"run\.toml: privacy: unknown key '{key}'"):
             Privacy.from_dict({key: 1}, "run.toml: privacy")
+    # All or nothing.
+    ledger = Ledger(tmp_path / "l")
+    mu = gdp_of(1.0, 1e-5)
+    pair = [Charge("run", "a", "a", "m", gdp=mu / 2), Charge("run", "b", "b", "m", gdp=2 * mu)]
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge_all(pair, 1.0, 1e-5)
+    assert ledger.charges == Ledger(tmp_path / "l").charges == []
+    # A setting whose documentation names one mode belongs to it.
+    for key, setting in settings_of_modes().items():
+        having = [mode for mode, own in OWN.items() if key in own]
+        assert [mode for mode in MODES if f"(`{mode}`)" in setting.doc] == having * (len(having) == 1), key
 
 
 def party(name, epsilon, **more):
     return PartyGuarantee(name, "gaussian message", "T2", 2.0, 7.46, 1, gdp_of(epsilon, 1e-5), **more)
 
 
-def test_statement_composes_over_parties_and_labels():
+def test_statements_compose_and_say_why_nothing_is_proved():
     settings = Privacy(mode="message", epsilon=1.0, label_epsilon=0.5)
     made = state(settings, [party("a", 1.0), party("b", 1.0)], SEEN)
     assert made.epsilon == pytest.approx(1.0, rel=1e-12)
@@ -48,9 +59,7 @@ def test_statement_composes_over_parties_and_labels():
     assert "epsilon = 1 at delta = 1e-05" in made.one_line()
     assert "\n" not in made.one_line()
     assert PrivacyStatement.from_json(json.loads(json.dumps(made.to_json(), allow_nan=False))) == made
-
-
-def test_unproved_statements_say_infinity_and_why():
+    # Unproved statements say infinity and why.
     plain = no_privacy(["a", "b"])
     assert not plain.is_private
     assert plain.one_line().startswith("privacy: epsilon = infinity (messages are exact")
@@ -66,7 +75,7 @@ def test_unproved_statements_say_infinity_and_why():
     assert broken.reason == "no proof"
 
 
-def test_discrete_noise_is_accounted_by_zcdp():
+def test_costs_of_mixed_and_endless_charges():
     mu = math.sqrt(2 * zcdp_budget(1.0, 1e-5))
     made = state(
         Privacy(mode="message", epsilon=1.0, sampler="discrete"),
@@ -74,6 +83,17 @@ def test_discrete_noise_is_accounted_by_zcdp():
         SEEN,
     )
     assert made.epsilon == pytest.approx(1.0, rel=1e-8)
+    # Endless costs are refused.
+    for cost in ({"gdp": math.inf}, {"pure": math.nan}, {"rho": math.inf}):
+        with pytest.raises(PrivacyBudgetError, match="not finite"):
+            Ledger().charge(Charge("r", "d", "p", "m", **cost), 1.0, 1e-5)
+    # Mixed charges.
+    ledger = Ledger()
+    ledger.charge(Charge("r", "d", "p", "model", gdp=0.1), 2.0, 1e-5)
+    ledger.charge(Charge("r", "d", "p", "bits", pure=0.8), 2.0, 1e-5)
+    exact = ledger.spent("d").epsilon(1e-5)
+    ledger.charge(Charge("r", "d", "p", "discrete", rho=0.01), 5.0, 1e-5)
+    assert ledger.spent("d").epsilon(1e-5) > exact
 
 
 @pytest.mark.parametrize("values", [None, {}, {"mode": "none"}, {"parties": 3}, [1]])
@@ -83,30 +103,6 @@ def test_a_damaged_statement_is_an_error(values):
 
 
 # --- ledger
-def test_all_or_nothing(tmp_path):
-    ledger = Ledger(tmp_path / "l")
-    mu = gdp_of(1.0, 1e-5)
-    pair = [Charge("run", "a", "a", "m", gdp=mu / 2), Charge("run", "b", "b", "m", gdp=2 * mu)]
-    with pytest.raises(PrivacyBudgetError):
-        ledger.charge_all(pair, 1.0, 1e-5)
-    assert ledger.charges == Ledger(tmp_path / "l").charges == []
-
-
-def test_endless_costs_are_refused():
-    for cost in ({"gdp": math.inf}, {"pure": math.nan}, {"rho": math.inf}):
-        with pytest.raises(PrivacyBudgetError, match="not finite"):
-            Ledger().charge(Charge("r", "d", "p", "m", **cost), 1.0, 1e-5)
-
-
-def test_mixed_charges():
-    ledger = Ledger()
-    ledger.charge(Charge("r", "d", "p", "model", gdp=0.1), 2.0, 1e-5)
-    ledger.charge(Charge("r", "d", "p", "bits", pure=0.8), 2.0, 1e-5)
-    exact = ledger.spent("d").epsilon(1e-5)
-    ledger.charge(Charge("r", "d", "p", "discrete", rho=0.01), 5.0, 1e-5)
-    assert ledger.spent("d").epsilon(1e-5) > exact
-
-
 ALLOWED = {mode: {} if mode == "none" else {"epsilon": 1.0} for mode in MODES}
 OWN = {mode: settings_of(type(Privacy(mode=mode, **given))) for mode, given in ALLOWED.items()}
 
@@ -169,10 +165,3 @@ def test_runs_of_older_versions_are_read(tmp_path):
     (tmp_path / "own.toml").write_text(tomli_w.dumps(values))
     with pytest.raises(ConfigError, match="rounds: mode 'fusion' has none"):
         make_config(read_config(tmp_path / "own.toml"))
-
-
-def test_every_setting_of_a_mode_says_so():
-    """A setting whose documentation names one mode belongs to it."""
-    for key, setting in settings_of_modes().items():
-        having = [mode for mode, own in OWN.items() if key in own]
-        assert [mode for mode in MODES if f"(`{mode}`)" in setting.doc] == having * (len(having) == 1), key

@@ -16,6 +16,8 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
+from run_tools import within
+
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-0.5, 0.5, size=(240, 5))
 Y = (X[:, 0] + 0.2 * RNG.normal(size=240) > 0).astype(int)
@@ -114,7 +116,7 @@ def test_runs_on_partitions_in_the_same_ledger_are_added(first):
             ledger.charge(on_partition, 1.0, 1e-4)
 
 
-def test_copies_share_the_account(tmp_path):
+def test_copies_and_threads_share_the_account(tmp_path):
     memory, path = Ledger(), tmp_path / "l"
     for ledger in (memory, path, str(path), Ledger(path)):
         model = made(ledger)
@@ -133,9 +135,8 @@ def test_copies_share_the_account(tmp_path):
             again.fit(X, Y)
     with pytest.raises(TypeError, match="give it a file"):
         pickle.dumps(made(memory))
-
-
-def test_threads_of_a_search_charge_one_file(tmp_path):
+    # Threads of a search charge one file.
+    tmp_path = within(tmp_path)
     path = tmp_path / "l"
     search = GridSearchCV(made(path, total_epsilon=30.0), {"alpha": [1e-3, 1e-2]}, cv=2, n_jobs=2)
     with parallel_config(backend="threading"):

@@ -48,12 +48,24 @@ def test_output_may_be_lost_but_never_the_work(home, tmp_path, ends, command, ma
     assert (out / made).stat().st_size > 500
 
 
-def test_output_without_room_is_an_error(home):
+def test_odd_folders_and_outputs_are_one_line(home, tmp_path):
     for command in ("predict run d.parts", "inspect run --json"):
         done = shell(home, f"fastadmm {command} >/dev/full")
         assert done.returncode == 6
         assert done.stderr.startswith("fastadmm: error: standard output: cannot write: No space left")
         assert done.stderr.count("\n") == 1
+    # A deleted working directory is one line.
+    for command in ("train d.parts", "demo", f"inspect {shlex.quote(str(home / 'run'))}"):
+        done = shell(home, f"mkdir gone && cd gone && rmdir ../gone && fastadmm {command}")
+        error = "fastadmm: error: the working directory is gone; change to another one\n"
+        assert (done.returncode, done.stderr) == (6, error)
+    # A folder whose name is no text.
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/n\xff")
+    os.symlink(home, odd)
+    inside = tmp_path / "x"
+    for command in ("card run", f"predict run d.parts -o {shlex.quote(str(inside))}"):
+        done = shell(Path(odd), f"fastadmm {command}")
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_terminal_of_ascii_gets_escapes_and_a_table_utf_8(home):
@@ -85,22 +97,6 @@ def test_a_bad_variable_is_one_line(home, variable, value, code):
         assert done.stderr.startswith(wanted)
 
 
-def test_a_deleted_working_directory_is_one_line(home):
-    for command in ("train d.parts", "demo", f"inspect {shlex.quote(str(home / 'run'))}"):
-        done = shell(home, f"mkdir gone && cd gone && rmdir ../gone && fastadmm {command}")
-        error = "fastadmm: error: the working directory is gone; change to another one\n"
-        assert (done.returncode, done.stderr) == (6, error)
-
-
-def test_a_folder_whose_name_is_no_text(home, tmp_path):
-    odd = os.fsdecode(os.fsencode(tmp_path) + b"/n\xff")
-    os.symlink(home, odd)
-    inside = tmp_path / "x"
-    for command in ("card run", f"predict run d.parts -o {shlex.quote(str(inside))}"):
-        done = shell(Path(odd), f"fastadmm {command}")
-        assert done.returncode == 0, done.stderr
-
-
 def test_force_replaces_only_files_and_folders_of_ours(home, tmp_path, capsys):
     elsewhere, pipe = tmp_path / "elsewhere", tmp_path / "pipe"
     elsewhere.mkdir()
@@ -130,7 +126,7 @@ def changed(path, old, new):
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def test_settings_that_were_edited_are_refused_by_all_who_read_them(home, tmp_path, capsys):
+def test_edited_settings_and_parts_are_refused_by_all_who_read_them(home, tmp_path, capsys):
     for name in ("a", "b"):
         shutil.copytree(home / "run", tmp_path / name)
     changed(tmp_path / "a" / "run.toml", "lambda = 0.0001", "lambda = 0.001")
@@ -138,9 +134,7 @@ def test_settings_that_were_edited_are_refused_by_all_who_read_them(home, tmp_pa
         more = [tmp_path / "b"] if command == "compare" else []
         assert run(command, tmp_path / "a", *more) == 4, command
         assert "run.toml: damaged, or changed since it was written" in capsys.readouterr().err
-
-
-def test_a_changed_part_is_not_imported_nor_a_changed_model_resumed(home, tmp_path, capsys):
+    # A changed part is not imported nor a changed model resumed.
     model = tmp_path / "run"
     shutil.copytree(home / "run", model)
     part, raw = tmp_path / "part.h5", tmp_path / "changed.h5"

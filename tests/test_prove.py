@@ -21,10 +21,20 @@ def fraction(value):
     return Fraction(int(man)) * Fraction(2) ** exponent
 
 
-def test_numbers_are_whole_exactly():
+def test_numbers_and_claims_are_whole():
     values = np.array([0.1, -3e-17, 0.0, 7.5e300, 5e-324])
     ints, exponent = whole(values)
     assert [fraction((m, exponent)) for m in ints] == [Fraction(v) for v in values]
+    # Every claim has a column.
+    text = table(counts([]))
+    assert all(claim.replace("_", " ") in text for claim in CLAIMS)
+    # A point outside is moved into the set.
+    for seed in range(60):
+        drawn = draw(seed, small=True)
+        with mp.workprec(PRECISION):
+            exact = Exact(drawn)
+            far = Point([[mpf(7)] * exact.d] * exact.n_classes, [mpf(1)] * exact.n_classes)
+            assert exact.outside(exact.into_set(far)) == 0, drawn.text
 
 
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss != "multinomial"])
@@ -38,7 +48,7 @@ def test_slopes_are_those_of_the_values(loss):
                 assert abs(diff(lambda t: own.slope(t, y), z) - own.bend(z, y)) < mpf(10) ** -25
 
 
-def test_the_slope_of_several_classes_is_that_of_the_value():
+def test_slopes_and_references():
     with mp.workprec(PRECISION):
         z = [mpf("0.3"), mpf("-1.2"), mpf("2.5")]
         for c in range(3):
@@ -52,6 +62,17 @@ def test_the_slope_of_several_classes_is_that_of_the_value():
             for k in range(3):
                 bend = diff(lambda t, k=k: softmax_slope(moved(t), 1)[k], 0)
                 assert abs(bend - softmax_bend(z)[c][k]) < mpf(10) ** -25
+    # The reference of least squares is the exact optimum.
+    seeds = (s for s in range(10000) if LOSSES[s % len(LOSSES)] == "squared")
+    drawn = (draw(s, small=True) for s in seeds)
+    chosen = [d for d in drawn if d.regularizer == "l2" and d.constraint == "all" and len(d.y) < 20][:6]
+    for one in chosen:
+        with mp.workprec(PRECISION):
+            found = Upper(Exact(one))
+            found.solve(1.0)
+            best = normal_equation(one)
+            value = mpf(best.numerator) / best.denominator
+            assert abs(found.value - value) <= mpf(10) ** -50 * value + mpf(10) ** -100, one.text
 
 
 def normal_equation(drawn):
@@ -76,33 +97,6 @@ def normal_equation(drawn):
     errors = [sum(a * b for a, b in zip(row, x)) - v for row, v in zip(X, t)]
     fit = sum(w * e * e for w, e in zip(s, errors)) / total / 2
     return fit + lam * sum(v * v for v in x[:-1]) / 2
-
-
-def test_the_reference_of_least_squares_is_the_exact_optimum():
-    seeds = (s for s in range(10000) if LOSSES[s % len(LOSSES)] == "squared")
-    drawn = (draw(s, small=True) for s in seeds)
-    chosen = [d for d in drawn if d.regularizer == "l2" and d.constraint == "all" and len(d.y) < 20][:6]
-    for one in chosen:
-        with mp.workprec(PRECISION):
-            found = Upper(Exact(one))
-            found.solve(1.0)
-            best = normal_equation(one)
-            value = mpf(best.numerator) / best.denominator
-            assert abs(found.value - value) <= mpf(10) ** -50 * value + mpf(10) ** -100, one.text
-
-
-def test_a_point_outside_is_moved_into_the_set():
-    for seed in range(60):
-        drawn = draw(seed, small=True)
-        with mp.workprec(PRECISION):
-            exact = Exact(drawn)
-            far = Point([[mpf(7)] * exact.d] * exact.n_classes, [mpf(1)] * exact.n_classes)
-            assert exact.outside(exact.into_set(far)) == 0, drawn.text
-
-
-def test_every_claim_has_a_column():
-    text = table(counts([]))
-    assert all(claim.replace("_", " ") in text for claim in CLAIMS)
 
 
 @pytest.mark.repeats

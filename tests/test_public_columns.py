@@ -54,7 +54,7 @@ def described(tables, out="p", **options):
     return convert_tables(bank, [shop], bank.parent / out, **given)
 
 
-def test_what_a_description_makes_of_cells(tables):
+def test_cells_and_records(tables):
     guest, host = described(tables).parties
     assert guest.feature_names == ["age", "city=Oslo", "city=Rome", "city=other"]
     np.testing.assert_array_equal(
@@ -65,15 +65,23 @@ def test_what_a_description_makes_of_cells(tables):
         host.load(), [[0, 1, 0, 0.5], [0, 0, 1, 0.0], [0, 1, 0, -1.0], [1, 0, 0, 1.0]]
     )
     assert [private_constants(party.steps) for party in (guest, host)] == [[], []]
-
-
-def test_a_record_changes_its_own_row_alone(tables):
-    """What the proofs take: also with gaps, unknown categories and numbers beyond the bounds."""
+    # What the proofs take: also with gaps, unknown categories and numbers beyond the bounds.
     before = described(tables, "a").parties[1].load()
     for line in ("3,1,1e9", "3,,", "3,never seen,0.1"):
         tables[1].write_text(SHOP.replace("3,NA,-2", line))
         after = described(tables, "b", force=True).parties[1].load()
         assert np.flatnonzero((before != after).any(axis=1)).tolist() == [2]
+    # Options that would learn what is described.
+    for options in (
+        {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},
+    ):  # fmt: skip
+        option = f"--{next(iter(options))} and --public-columns: the description says"
+        with pytest.raises(ConfigError, match=option):
+            described(tables, "q", **options)
+    tables[2].write_text(DESCRIPTION.replace("columns.city", "columns.town"))
+    with pytest.raises(ConfigError, match=r"column 'city' of .*bank\.csv is not described: describe it, or"):
+        described(tables, "q")
+    assert described(tables, "q", drop=["city"]).parties[0].feature_names == ["age"]
 
 
 def test_the_encoder_is_kept_and_damage_is_found(tables):
@@ -98,7 +106,7 @@ def test_the_encoder_is_kept_and_damage_is_found(tables):
             file["encoder"][key][...] = kept
 
 
-def test_parties_that_share_names_are_described_with_their_prefix(tmp_path):
+def test_names_and_examples_of_the_page(tmp_path):
     (tmp_path / "g.csv").write_text("id,y,x\n1,0,5\n2,1,10\n")
     (tmp_path / "h.csv").write_text("id,x\n1,0\n2,2\n")
     arguments = ("--guest", tmp_path / "g.csv", "--host", tmp_path / "h.csv", "--id", "id", "--label", "y")
@@ -111,19 +119,13 @@ def test_parties_that_share_names_are_described_with_their_prefix(tmp_path):
     assert run("convert", *arguments, *out) == ExitCode.OK
     guest, host = open_partition(tmp_path / "p").parties
     np.testing.assert_array_equal(np.hstack([guest.load(), host.load()]), [[0.0, -1.0], [1.0, 0.0]])
+    # The page shows the description that its example uses.
+    from fastadmm.data_tools.synthetic import write_description
 
-
-def test_options_that_would_learn_what_is_described(tables):
-    for options in (
-        {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},
-    ):  # fmt: skip
-        option = f"--{next(iter(options))} and --public-columns: the description says"
-        with pytest.raises(ConfigError, match=option):
-            described(tables, "q", **options)
-    tables[2].write_text(DESCRIPTION.replace("columns.city", "columns.town"))
-    with pytest.raises(ConfigError, match=r"column 'city' of .*bank\.csv is not described: describe it, or"):
-        described(tables, "q")
-    assert described(tables, "q", drop=["city"]).parties[0].feature_names == ["age"]
+    write_description(tmp_path / "columns.toml")
+    page = (Path(__file__).parents[1] / "docs" / "converting.md").read_text(encoding="utf-8")
+    assert f"```toml\n{(tmp_path / 'columns.toml').read_text()}```" in page
+    assert len(read_description(tmp_path / "columns.toml").columns) == 6
 
 
 # --- the whole path
@@ -179,12 +181,3 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     assert capsys.readouterr().out == from_partition
     assert run("export", out, "--party", "host", "-o", tmp_path / "host.h5") == ExitCode.OK
     assert open_party_model(tmp_path / "host.h5")[0].encoder == open_model(out).parties[1].encoder
-
-
-def test_the_page_shows_the_description_that_its_example_uses(tmp_path):
-    from fastadmm.data_tools.synthetic import write_description
-
-    write_description(tmp_path / "columns.toml")
-    page = (Path(__file__).parents[1] / "docs" / "converting.md").read_text(encoding="utf-8")
-    assert f"```toml\n{(tmp_path / 'columns.toml').read_text()}```" in page
-    assert len(read_description(tmp_path / "columns.toml").columns) == 6

@@ -80,7 +80,7 @@ def test_a_fitted_model_says_what_is_proved_of_it():
     assert ": certified in " in str(chosen)
 
 
-def test_inference_is_printed():
+def test_inference_and_signatures():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.rename(columns={"s1": "<b>[red]s1"})
     found = JointRegressor({"bank": [*range(4)], "shop": [*range(4, 10)]}).fit(X, y).inference(X, y)
@@ -93,9 +93,7 @@ def test_inference_is_printed():
     assert "note: the penalty shrinks the weights" in str(found)
     assert "<pre>" in found._repr_html_()
     assert "&lt;b&gt;[red]s1" in found._repr_html_()
-
-
-def test_signatures_are_plain():
+    # Signatures are plain.
     said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
     assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
     assert "epsilon: float = inf" in said["Privacy"]
@@ -170,7 +168,7 @@ def test_a_warm_start_goes_on_where_rounds_ended(more):
     assert parts.history_[0].round == 1
 
 
-def test_metrics_of_other_rows_in_every_round():
+def test_pages_and_metrics(tmp_path):
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     X, y = (X - X.mean()) / X.std(), y.map({0: "yes", 1: "no"})
     tables = {"a": X.iloc[:400, :20], "b": X.iloc[:400, 20:]}
@@ -193,9 +191,7 @@ def test_metrics_of_other_rows_in_every_round():
             own.fit(X, y, eval_set=wrong)
     with pytest.raises(InputError, match="eval_set: y has classes other than"):
         JointClassifier().fit(X, y > 100, eval_set=(X, y))
-
-
-def test_the_page_of_an_estimator(tmp_path):
+    # The page of an estimator.
     X, y = load_diabetes(return_X_y=True)
     model = JointRegressor({"bank": [*range(4)], "<shop>": [*range(4, 10)]}, alpha=1e-2)
     page = fastadmm.report(model.fit(X, y, eval_set=(X, y)), tmp_path / "a.html").read_text(encoding="utf-8")

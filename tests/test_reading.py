@@ -44,10 +44,20 @@ def test_json_of_others_has_nothing_that_no_code_expects(text, says):
         parse_json(text, "file")  # ours may have an infinite number
 
 
-def test_plain_json_of_others_is_what_it_says():
+def test_files_and_json_of_others_are_what_they_say(tmp_path):
     document = {"ä": [1, -2.5, "\U0001f600", None, True, {"x": [[]]}], "y": 10**300}
     assert parse_json(json.dumps(document), "file", foreign=True) == document
     assert parse_json("[" * 64 + "]" * 64, "file", foreign=True)
+    # Json is decoded in one place.
+    package = Path(fastadmm.__file__).parent
+    found = {p.name for p in package.rglob("*.py") if re.search(r"json\.loads?\(", p.read_text("utf-8"))}
+    assert found - OWN == {"reading.py"}
+    # A file that is too long is not read.
+    (tmp_path / "long").write_bytes(b"x" * 11)
+    with pytest.raises(FormatError, match="11 bytes"):
+        read_bytes(tmp_path / "long", most=10)
+    with pytest.raises(StorageError, match="directory"):
+        read_json(tmp_path)
 
 
 #: Journals and pipes of this user's own processes.
@@ -55,24 +65,10 @@ OWN = {"audit.py", "carrier.py", "keys.py", "ledger.py", "ledger_file.py", "memo
 OWN |= {"party_tasks.py", "session.py"}
 
 
-def test_json_is_decoded_in_one_place():
-    package = Path(fastadmm.__file__).parent
-    found = {p.name for p in package.rglob("*.py") if re.search(r"json\.loads?\(", p.read_text("utf-8"))}
-    assert found - OWN == {"reading.py"}
-
-
 @pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])
 def test_toml_that_nobody_writes_is_one_line(text):
     with pytest.raises(FormatError, match=r"^file: not (our )?TOML"):
         parse_toml(text, "file")
-
-
-def test_a_file_that_is_too_long_is_not_read(tmp_path):
-    (tmp_path / "long").write_bytes(b"x" * 11)
-    with pytest.raises(FormatError, match="11 bytes"):
-        read_bytes(tmp_path / "long", most=10)
-    with pytest.raises(StorageError, match="directory"):
-        read_json(tmp_path)
 
 
 COMMANDS = [

@@ -109,7 +109,7 @@ def test_prox_and_conjugate_belong_together(regularizer, constraint):
             assert penalty.value(other) + penalty.conjugate(p) >= p @ other - 1e-12
 
 
-def test_the_largest_scale_is_the_largest():
+def test_scales_columns_and_weights_at_their_ends():
     q = np.array([3.0, -1.0, 0.5] + [0.0] * 5)
     for regularizer, constraint in PAIRS:
         penalty = PartyPenalty(regularizer, constraint, 0.4)
@@ -120,6 +120,24 @@ def test_the_largest_scale_is_the_largest():
             assert penalty.conjugate((scale_ * (1 + 1e-9) + 1e-9) * q) == math.inf
     assert PartyPenalty(L1(), AllSpace(), 0.6).largest_scale(q) == pytest.approx(0.2)
     assert PartyPenalty(NoRegularizer(), AllSpace(), 1.0).largest_scale(q) == 0.0
+    # Gram descent beside a large weight leaves no more than asked.
+    from fastadmm.kernels.gram_descent import gram_descent
+
+    gram = np.array([[1e12, 0.0, 0.0], [0.0, 1.0, 0.99], [0.0, 0.99, 1.0]])
+    slope, origin = np.array([0.0, -1.0, -1.0]), np.array([1.0, 0.0, 0.0])
+    x, gradient = origin.copy(), np.empty(3)
+    assert gram_descent(gram, slope, origin, 0.0, 0.0, -np.inf, np.inf, x, gradient, 1e-4, 10_000)
+    assert np.abs(gradient).max() < 2e-4
+    # More columns than a gram matrix holds.
+    rng = np.random.default_rng(3)
+    block = sp.random_array((60, 5000), density=0.05, rng=rng, format="csr")
+    y = block @ np.where(np.arange(5000) < 5, 3.0, 0.0) + 0.01 * rng.standard_normal(60)
+    problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1", fit_intercept=False)
+    solver = Solver(problem, SolverOptions(scheme="proximal", gap=1e-4, max_rounds=200))
+    assert isinstance(solver.parties[0].update, ProximalGradient)
+    while (record := solver.round()).gap > 1e-4:
+        assert record.round < 200
+    solver.close()
 
 
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
@@ -169,16 +187,6 @@ def test_gram_descent_against_its_twin(seed, h, box):
     assert np.allclose(gradient, gram @ x - right, atol=1e-9)
 
 
-def test_gram_descent_beside_a_large_weight_leaves_no_more_than_asked():
-    from fastadmm.kernels.gram_descent import gram_descent
-
-    gram = np.array([[1e12, 0.0, 0.0], [0.0, 1.0, 0.99], [0.0, 0.99, 1.0]])
-    slope, origin = np.array([0.0, -1.0, -1.0]), np.array([1.0, 0.0, 0.0])
-    x, gradient = origin.copy(), np.empty(3)
-    assert gram_descent(gram, slope, origin, 0.0, 0.0, -np.inf, np.inf, x, gradient, 1e-4, 10_000)
-    assert np.abs(gradient).max() < 2e-4
-
-
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_x_updates_reach_the_fixed_point(regularizer, constraint):
@@ -197,18 +205,6 @@ def test_x_updates_reach_the_fixed_point(regularizer, constraint):
             moved = penalty.prox(x - block.T @ (block @ x - w) / lipschitz, 1 / lipschitz) - x
             assert np.abs(moved).max() <= 1e-8
             assert np.allclose(constraint.project(x), x, rtol=1e-15, atol=0)
-
-
-def test_more_columns_than_a_gram_matrix_holds():
-    rng = np.random.default_rng(3)
-    block = sp.random_array((60, 5000), density=0.05, rng=rng, format="csr")
-    y = block @ np.where(np.arange(5000) < 5, 3.0, 0.0) + 0.01 * rng.standard_normal(60)
-    problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1", fit_intercept=False)
-    solver = Solver(problem, SolverOptions(scheme="proximal", gap=1e-4, max_rounds=200))
-    assert isinstance(solver.parties[0].update, ProximalGradient)
-    while (record := solver.round()).gap > 1e-4:
-        assert record.round < 200
-    solver.close()
 
 
 # --- certificates
@@ -250,7 +246,7 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
 
 
 # --- determinism, choice and errors
-def test_the_penalty_rule():
+def test_penalties_rules_and_schemes():
     rule = PenaltyRule()
     factors = [rule.factor(4.0, 1.0) for _ in range(12)]
     assert [k + 1 for k, f in enumerate(factors) if f != 1.0] == [3, 6, 12]
@@ -260,6 +256,17 @@ def test_the_penalty_rule():
     second.restore(rule.export())
     assert [second.factor(1e-9, 1.0) for _ in range(11)][-1] == pytest.approx(1 / 30)
     assert all(rule.factor(1.2, 1.0) == 1.0 for _ in range(5000))
+    # Scheme is chosen and checked.
+    kinks = Traits(ridge=False)
+    assert choose_scheme(SolverOptions())[0].name == "subspace"
+    assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
+    with pytest.raises(ConfigError, match="needs regularizer l2 or log_sum without a constraint"):
+        choose_scheme(SolverOptions(scheme="subspace"), kinks)
+    with pytest.raises(ConfigError, match="x_update"):
+        choose_scheme(SolverOptions(x_update="gram"), kinks)
+    # Texts of sets come back.
+    for constraint in SETS:
+        assert get_constraint(constraint.text) == constraint
 
 
 def test_a_given_penalty_stays(diabetes):
@@ -270,21 +277,6 @@ def test_a_given_penalty_stays(diabetes):
             problem, SolverOptions(scheme="sharing", gap=0, max_rounds=8, penalty=penalty)
         ).history
         assert len({record.penalty for record in history}) == (1 if penalty else 3)
-
-
-def test_scheme_is_chosen_and_checked():
-    kinks = Traits(ridge=False)
-    assert choose_scheme(SolverOptions())[0].name == "subspace"
-    assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
-    with pytest.raises(ConfigError, match="needs regularizer l2 or log_sum without a constraint"):
-        choose_scheme(SolverOptions(scheme="subspace"), kinks)
-    with pytest.raises(ConfigError, match="x_update"):
-        choose_scheme(SolverOptions(x_update="gram"), kinks)
-
-
-def test_texts_of_sets_come_back():
-    for constraint in SETS:
-        assert get_constraint(constraint.text) == constraint
 
 
 def test_command_line_and_model(cancer, tmp_path):

@@ -63,7 +63,7 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
     assert len(Ledger(path).charges) == 1
 
 
-def test_a_torn_draw_is_removed_and_the_next_one_charged(tmp_path, monkeypatch):
+def test_draws_that_are_torn_missing_or_long(tmp_path, monkeypatch):
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "replace", lambda *_: (_ for _ in ()).throw(Killed))
@@ -80,6 +80,9 @@ def test_a_torn_draw_is_removed_and_the_next_one_charged(tmp_path, monkeypatch):
     pending.write_bytes(raw[:-1])
     np.testing.assert_array_equal(obtain(directory, Ledger(path), 2.0, draws=draws), draws[1])
     assert [c.pure for c in Ledger(path).charges] == [1.0, 1.0]
+    # Names as long as the system allows.
+    payment = Payment(Ledger(), [COST], 1.0, 0.0)
+    Releases(tmp_path).obtain("n" * 251, "q", payment, lambda: {"x": 1}, lambda found: found)
 
 
 def test_a_charged_release_that_is_missing_is_charged_again_or_refused(tmp_path):
@@ -104,11 +107,6 @@ def old_file(**values):
     return file.getvalue()
 
 
-def test_names_as_long_as_the_system_allows(tmp_path):
-    payment = Payment(Ledger(), [COST], 1.0, 0.0)
-    Releases(tmp_path).obtain("n" * 251, "q", payment, lambda: {"x": 1}, lambda found: found)
-
-
 def damages(raw, rng, count):
     for _ in range(count):
         yield flipped(raw, int(rng.integers(8 * len(raw))))
@@ -118,7 +116,7 @@ def damages(raw, rng, count):
     yield raw[: -module._COMMENT]  # as if it had never had a digest
 
 
-def test_every_damage_is_one_line(tmp_path):
+def test_damage_is_one_line_also_of_older_versions(tmp_path):
     rng, ledger, draws = np.random.default_rng(0), Ledger(), []
     obtain(tmp_path, ledger, draws=draws)
     path = tmp_path / "one.npz"
@@ -130,9 +128,7 @@ def test_every_damage_is_one_line(tmp_path):
             obtain(tmp_path, ledger, draws=draws)
         assert "\n" not in str(error.value)
     assert len(draws) == 1
-
-
-def test_damaged_files_of_older_versions_give_no_traceback(tmp_path):
+    # Damaged files of older versions give no traceback.
     rng, path = np.random.default_rng(0), tmp_path / "one.npz"
     raw, seen = old_file(integers=np.arange(5), target="q"), 0
     for changed in damages(raw, rng, 300):

@@ -174,10 +174,25 @@ def test_other_endings(tmp_path, status, badge, sentence):
     assert "Certified" not in words
 
 
-def test_certified_needs_a_gap(tmp_path):
+def test_pages_without_numbers(tmp_path):
     words = page_of(fake_run(tmp_path / "run", gap=None, gap_absolute=None, n_rounds=0)).words
     assert "without a certificate" in words
     assert "nothing is proved" in words
+    # Rounds without optional numbers.
+    run = fake_run(tmp_path / "run", status=None)
+    (run / "rounds.jsonl").write_text('{"round": 1, "objective": 0.5}\n{"round": 2, "objective": 0.5}\n')
+    page = page_of(run)
+    assert len(page.links) == 1
+    # Names from files are escaped.
+    run = fake_run(tmp_path / "run", names=HOSTILE, message="<img src=x>", scheme="<b>", loss="</style>")
+    (run / "run.toml").write_text('"<i>k" = "<u>v"\n["<h1>"]\na = ["<s>", {b = "<q>"}]\n')
+    (run / "evaluation.json").write_text(json.dumps({"data": "<p>", "metrics": {"<em>": 1.0}}))
+    text = write_report(run).read_text(encoding="utf-8")
+    page = Page(text)
+    for tag in ("<script", "<img src=x", "<b>", "<i>", "<u>", "<s>", "<q>", "<em>"):
+        assert tag not in text
+    assert text.count("</style>") == 1
+    assert "<script>alert(1)</script>" in page.words
 
 
 @pytest.mark.representatives(1)
@@ -200,13 +215,6 @@ def test_non_finite_and_extreme_values(tmp_path):
     assert "Diverged" in page_of(run).words
 
 
-def test_rounds_without_optional_numbers(tmp_path):
-    run = fake_run(tmp_path / "run", status=None)
-    (run / "rounds.jsonl").write_text('{"round": 1, "objective": 0.5}\n{"round": 2, "objective": 0.5}\n')
-    page = page_of(run)
-    assert len(page.links) == 1
-
-
 HOSTILE = (
     "<script>alert(1)</script>",
     '_$x$ & "q" \u540d\u524d\n\x01',
@@ -215,21 +223,7 @@ HOSTILE = (
 )
 
 
-def test_names_from_files_are_escaped(tmp_path):
-    run = fake_run(tmp_path / "run", names=HOSTILE, message="<img src=x>", scheme="<b>", loss="</style>")
-    (run / "run.toml").write_text('"<i>k" = "<u>v"\n["<h1>"]\na = ["<s>", {b = "<q>"}]\n')
-    (run / "evaluation.json").write_text(json.dumps({"data": "<p>", "metrics": {"<em>": 1.0}}))
-    text = write_report(run).read_text(encoding="utf-8")
-    page = Page(text)
-    for tag in ("<script", "<img src=x", "<b>", "<i>", "<u>", "<s>", "<q>", "<em>"):
-        assert tag not in text
-    assert text.count("</style>") == 1
-    assert "<script>alert(1)</script>" in page.words
-
-
 # --- records -----------------------------------------------------------------------------------
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("tail", ['{"round": 13, "obj', "{", "\0\0\0\0", '{"a": "\u00e9'])
 def test_torn_last_line_is_dropped(run, tail):
@@ -266,8 +260,6 @@ def test_output_must_be_a_page(run, tmp_path):
 
 
 # --- numbers and command -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [

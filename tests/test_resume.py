@@ -32,6 +32,7 @@ from run_tools import (
     run_process,
     start,
     wait_for,
+    within,
     write_blocks,
     write_problem,
 )
@@ -250,7 +251,7 @@ def test_arrays_that_a_party_no_longer_keeps_are_ignored(folder, uninterrupted, 
     assert_same_run(out, uninterrupted["squared"])
 
 
-def test_all_checkpoints_damaged(folder, tmp_path, capsys):
+def test_checkpoints_that_are_damaged_or_hold_more(folder, tmp_path, capsys):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing", checkpoint_rounds=4), out, display=SignalAfter(10))
     for checkpoint in (out / "checkpoints").iterdir():
@@ -261,6 +262,13 @@ def test_all_checkpoints_damaged(folder, tmp_path, capsys):
     refused(capsys, 4, "resume", out, "--quiet")
     assert (out / "rounds.jsonl").read_bytes() == before
     assert len(list((out / "checkpoints").iterdir())) == 2
+    # Data gone.
+    tmp_path = within(tmp_path)
+    shutil.copytree(folder / "train.parts", tmp_path / "train.parts")
+    out = tmp_path / "run"
+    start_run(configuration(tmp_path, "sharing", test=None), out, display=SignalAfter(3))
+    (tmp_path / "train.parts").rename(tmp_path / "elsewhere.parts")
+    assert "train.parts" in refused(capsys, 6, "resume", out)
 
 
 @pytest.mark.representatives(1)
@@ -274,7 +282,7 @@ def test_torn_last_line_of_the_log(folder, uninterrupted, tmp_path, tail):
     assert_same_run(out, uninterrupted["sharing"])
 
 
-def test_damaged_result(folder, uninterrupted, tmp_path):
+def test_damaged_results_and_other_places(folder, uninterrupted, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
     for text, message in (
@@ -286,6 +294,14 @@ def test_damaged_result(folder, uninterrupted, tmp_path):
     (out / "result.json").unlink()
     resume_run(out)
     assert_same_run(out, uninterrupted["sharing"])
+    # Folder moves with data and run.
+    old = tmp_path / "old"
+    for name in ("train.parts", "test.parts"):
+        shutil.copytree(folder / name, old / name)
+    start_run(configuration(old, "sharing"), old / "run", display=SignalAfter(5))
+    old.rename(tmp_path / "new")
+    resume_run(tmp_path / "new" / "run")
+    assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
 
 
 def test_damaged_configuration(folder, tmp_path):
@@ -341,24 +357,6 @@ def test_changed_data(tmp_path, capsys, change, which):
     assert resume_run(out)["rounds"] == ROUNDS
 
 
-def test_data_gone(folder, tmp_path, capsys):
-    shutil.copytree(folder / "train.parts", tmp_path / "train.parts")
-    out = tmp_path / "run"
-    start_run(configuration(tmp_path, "sharing", test=None), out, display=SignalAfter(3))
-    (tmp_path / "train.parts").rename(tmp_path / "elsewhere.parts")
-    assert "train.parts" in refused(capsys, 6, "resume", out)
-
-
-def test_folder_moves_with_data_and_run(folder, uninterrupted, tmp_path):
-    old = tmp_path / "old"
-    for name in ("train.parts", "test.parts"):
-        shutil.copytree(folder / name, old / name)
-    start_run(configuration(old, "sharing"), old / "run", display=SignalAfter(5))
-    old.rename(tmp_path / "new")
-    resume_run(tmp_path / "new" / "run")
-    assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
-
-
 # --- new limits -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("scheme", "limit"), [("sharing", 5), ("auto", 1)])
 def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit):
@@ -390,15 +388,14 @@ def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_new_limits_are_kept(folder, uninterrupted, tmp_path):
+def test_new_limits(folder, uninterrupted, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing", rounds=5), out)
     resume_run(out, changes={"rounds": ROUNDS}, display=SignalAfter(10))
     resume_run(out)  # needs no option: the new limit is in run.toml
     assert_same_run(out, uninterrupted["sharing"])
-
-
-def test_a_tighter_gap(folder, tmp_path):
+    # A tighter gap.
+    tmp_path = within(tmp_path)
     whole, out = tmp_path / "whole", tmp_path / "run"
     limits = {"rounds": 2000, "lambda": 1e-2}
     start_run(configuration(folder, "sharing", gap=1e-8, **limits), whole)

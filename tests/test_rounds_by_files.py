@@ -158,15 +158,6 @@ def test_no_scores_of_rows_that_the_owner_has_not_given(tmp_path: Path) -> None:
     assert train(world)[0] == directory
 
 
-@pytest.mark.repeats
-def test_a_proximal_round_takes_one_exchange_to_three(tmp_path: Path) -> None:
-    separate(data_of(tmp_path), tmp_path)
-    begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
-    directory, exchanges = train(tmp_path)
-    assert len((directory / "rounds.jsonl").read_text().splitlines()) == 5
-    assert 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(("scheme", "kind"), [("proximal", "classification"), ("subspace", "classes")])
 def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str, kind: str) -> None:

@@ -19,7 +19,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.store.party_file import open_party
 
 from rounds_tools import values_of, write_request
-from run_tools import run, write_blocks
+from run_tools import run, within, write_blocks
 
 N, D, RUN = 40, 3, "5f0c5f0c5f0c5f0c"
 
@@ -287,7 +287,7 @@ def test_coefficients_of_several_classes_are_of_the_directions_that_were_sent(tm
     coordinator.ask(("finish", {"model_id": "m", "class_coefficients": np.ones((3, sent))}))
 
 
-def test_without_an_approval_nothing_shows_columns(tmp_path: Path) -> None:
+def test_approvals_are_needed_and_honest_changes_pass(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path)
     with pytest.raises(InputError, match="fastadmm party approve"):
         coordinator.ask(("start", coordinator.settings))
@@ -296,9 +296,8 @@ def test_without_an_approval_nothing_shows_columns(tmp_path: Path) -> None:
     coordinator.ask(("start", coordinator.settings))
     kept = open_approval(coordinator.state / "approval.toml")
     assert (kept.run, kept.regularizer, kept.least_lambda, kept.last_day) == (RUN, "l2", 0.01, None)
-
-
-def test_honest_changes_of_the_penalty_pass(tmp_path: Path) -> None:
+    # Honest changes of the penalty pass.
+    tmp_path = within(tmp_path)
     coordinator = Coordinator(tmp_path)
     coordinator.begin()
     w, penalty = np.ones(N), 1.0
@@ -307,7 +306,6 @@ def test_honest_changes_of_the_penalty_pass(tmp_path: Path) -> None:
         if number in (3, 6, 12):
             penalty *= 2.0
     fixed = Coordinator(tmp_path / "fixed", penalty=1.0) if (tmp_path / "fixed").mkdir() is None else None
-    assert fixed is not None
     fixed.begin()
     for _ in range(3):
         fixed.step(w)
@@ -358,12 +356,26 @@ def test_an_approval_that_is_not_understood_is_no_approval(tmp_path: Path, numbe
     assert not coordinator.state.exists()
 
 
-def test_what_a_later_version_asks_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_requests_are_of_this_version_data_and_run(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path, regularizer="l2")
     coordinator.ask(("start", coordinator.settings))
     words = "unknown here; install the version of fastadmm that the coordinator has"
     step = {"w": np.ones(N), "scaled_penalty": 1.0, "later": True}
     coordinator.refused(f"'later' is {words}", ("step", step), error=FormatError)
+    # A request is of this data and run.
+    tmp_path = within(tmp_path)
+    coordinator = Coordinator(tmp_path, regularizer="l2")
+    coordinator.ask(("start", coordinator.settings))
+    calls = [("step", {"w": np.ones(N), "scaled_penalty": 1.0})]
+    path = tmp_path / "r.h5"
+    # The coordinator means another answer than the one that was given: a state from a backup.
+    write_request(path, Request(RUN, "party-1", 1, 0, calls, "sha256:" + "0" * 64))
+    with pytest.raises(InputError, match="took another answer to request 0"):
+        party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")
+    write_request(
+        path, Request(RUN, "party-1", 1, 0, calls, open_letter(tmp_path / "message-0.h5", 1 << 20).digest)
+    )
+    party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")
 
 
 def test_what_a_model_says_about_privacy_is_the_partys_word(tmp_path: Path) -> None:
@@ -378,18 +390,3 @@ def test_what_a_model_says_about_privacy_is_the_partys_word(tmp_path: Path) -> N
     assert "epsilon = 0" not in said
     assert "honest" in said
     coordinator.refused("after the run's end", ("step", {"w": np.ones(N), "scaled_penalty": 1.0}))
-
-
-def test_a_request_is_of_this_data_and_run(tmp_path: Path) -> None:
-    coordinator = Coordinator(tmp_path, regularizer="l2")
-    coordinator.ask(("start", coordinator.settings))
-    calls = [("step", {"w": np.ones(N), "scaled_penalty": 1.0})]
-    path = tmp_path / "r.h5"
-    # The coordinator means another answer than the one that was given: a state from a backup.
-    write_request(path, Request(RUN, "party-1", 1, 0, calls, "sha256:" + "0" * 64))
-    with pytest.raises(InputError, match="took another answer to request 0"):
-        party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")
-    write_request(
-        path, Request(RUN, "party-1", 1, 0, calls, open_letter(tmp_path / "message-0.h5", 1 << 20).digest)
-    )
-    party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")

@@ -68,7 +68,7 @@ def test_a_round_finds_and_proves_the_optimum(loss, intercept, dense, monkeypatc
     assert 0.5 * given.lam * float((x - best) @ (x - best)) <= 4e-7 * exact.objective
 
 
-def test_the_dual_vector_that_ended_the_passes_proves_the_model():
+def test_passes_and_dual_vectors_prove_the_model():
     rng = np.random.default_rng(7)
     blocks = [sp.random_array((400, 1500), density=0.01, rng=rng, format="csr") for _ in range(3)]
     z = sum(block @ rng.normal(size=1500) for block in blocks) + rng.normal(size=400)
@@ -78,6 +78,29 @@ def test_the_dual_vector_that_ended_the_passes_proves_the_model():
     assert len(found.history) == 1
     solver.method.witness = None  # the gradient at these weights leaves a larger gap
     assert solver.prove(found.weights, found.intercept).gap > 1e-6 > found.gap
+    # Rows without entries and offsets.
+    rng = np.random.default_rng(8)
+    rows = sp.random_array((N, 900), density=0.02, rng=rng, format="lil")
+    rows[:5] = 0.0
+    y, offset = rng.integers(0, 2, N) * 1.0, rng.normal(size=N)
+    for intercept in (False, True):
+        given = make_problem([rows.tocsr()], y, lam=1e-3, offset=offset, fit_intercept=intercept)
+        found = solve(given, SolverOptions(scheme="pooled", gap=1e-8))
+        exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
+        assert found.certified
+        assert found.objective == pytest.approx(exact.objective, rel=2e-8)
+    # The dual vector sums to zero although its rows pull the intercept one by one.
+    given = problem(fit_intercept=True)
+    with Engine(1) as engine:
+        rows = side_by_side(given.blocks, engine)
+        primal = primal_value(given, np.zeros(N), 0.0, engine)
+        point = SpanPoint(np.zeros(sum(WIDTHS)), primal.intercept, np.zeros(N))
+        end = ascent.ascend(given, rows, point, 1e-7, 100.0, engine)
+        assert primal.loss > end.point.loss
+        assert abs(end.dual.sum()) <= 1e-12 * np.abs(end.dual).sum()
+        np.testing.assert_allclose(
+            end.point.coefficients, -(rows.to_scipy().T @ end.dual) / given.regularization, atol=1e-12
+        )
 
 
 def test_a_pass_is_that_of_single_rows():
@@ -143,35 +166,6 @@ def test_threads_do_not_change_a_bit(dense):
         result = solve(given, SolverOptions(scheme="pooled", gap=1e-8, n_threads=threads))
         found.append(np.concatenate([*result.weights, [result.intercept]]))
     np.testing.assert_array_equal(*found)
-
-
-def test_rows_without_entries_and_offsets():
-    rng = np.random.default_rng(8)
-    rows = sp.random_array((N, 900), density=0.02, rng=rng, format="lil")
-    rows[:5] = 0.0
-    y, offset = rng.integers(0, 2, N) * 1.0, rng.normal(size=N)
-    for intercept in (False, True):
-        given = make_problem([rows.tocsr()], y, lam=1e-3, offset=offset, fit_intercept=intercept)
-        found = solve(given, SolverOptions(scheme="pooled", gap=1e-8))
-        exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
-        assert found.certified
-        assert found.objective == pytest.approx(exact.objective, rel=2e-8)
-
-
-def test_the_rows_of_a_column_of_ones_are_not_sums():
-    """The dual vector sums to zero although its rows pull the intercept one by one."""
-    given = problem(fit_intercept=True)
-    with Engine(1) as engine:
-        rows = side_by_side(given.blocks, engine)
-        primal = primal_value(given, np.zeros(N), 0.0, engine)
-        point = SpanPoint(np.zeros(sum(WIDTHS)), primal.intercept, np.zeros(N))
-        end = ascent.ascend(given, rows, point, 1e-7, 100.0, engine)
-        assert end is not None
-        assert primal.loss > end.point.loss
-        assert abs(end.dual.sum()) <= 1e-12 * np.abs(end.dual).sum()
-        np.testing.assert_allclose(
-            end.point.coefficients, -(rows.to_scipy().T @ end.dual) / given.regularization, atol=1e-12
-        )
 
 
 @pytest.mark.parametrize("dense", [False, True])

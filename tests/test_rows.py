@@ -60,8 +60,7 @@ def test_sums_do_not_depend_on_who_adds():
     assert len(set(found)) == 1
     assert found[0] == pytest.approx(values.sum(), abs=1e-9)
 
-
-def test_sums_of_matrices_leave_nothing_behind():
+    # Sums of matrices leave nothing behind.
     @kernel
     def squares(values, out, start, stop):
         for i in range(start, stop):
@@ -81,7 +80,7 @@ def test_sums_of_matrices_leave_nothing_behind():
     assert left < 200 * 300 * 8
 
 
-def test_kinds_of_arguments_have_code_of_their_own():
+def test_callers_and_their_arguments():
     out, halves = np.zeros(10), np.zeros(10, dtype=np.float32)
     every_other = np.zeros(20)[::2]
     with Engine(1) as engine:
@@ -90,9 +89,7 @@ def test_kinds_of_arguments_have_code_of_their_own():
     assert (out == 2.0).all()
     assert (halves == 1.0).all()
     assert (every_other == 1.0).all()
-
-
-def test_a_second_caller_does_its_job_alone():
+    # A second caller does its job alone.
     out, ranges = np.zeros((4, 256)), even_ranges(256, 8)
 
     def call(row):
@@ -106,6 +103,11 @@ def test_a_second_caller_does_its_job_alone():
     for thread in threads:
         thread.join()
     assert (out == 300.0).all()
+    # Rows inside a job of the pool.
+    out = np.zeros((2, 20_000))
+    with Engine(2) as engine:
+        engine.map(lambda row: engine.over_rows(count, halved(20_000, 4), row), out)
+    assert (out == 1.0).all()
 
 
 @pytest.mark.skipif(not COMPILED, reason="no threads without the compiler")
@@ -257,13 +259,6 @@ def test_a_job_begins_alone_and_is_shared_once_cores_are_free(monkeypatch):
     with Engine(2) as engine:
         assert engine.map(lambda k: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
         assert engine._pool is None
-
-
-def test_rows_inside_a_job_of_the_pool():
-    out = np.zeros((2, 20_000))
-    with Engine(2) as engine:
-        engine.map(lambda row: engine.over_rows(count, halved(20_000, 4), row), out)
-    assert (out == 1.0).all()
 
 
 @pytest.mark.parametrize(("data", "ones"), [([1.0, 1.0], True), ([1.0, 2.0], False), ([2.0, 1.0], False)])

@@ -35,7 +35,7 @@ def configured(data, **changes):
 
 
 # --- whose directory it is --------------------------------------------------------------------------------
-def test_a_running_run_is_not_replaced(data, tmp_path):
+def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     with run_lock(tmp_path / "run"), pytest.raises(StorageError, match="another process"):
@@ -43,8 +43,7 @@ def test_a_running_run_is_not_replaced(data, tmp_path):
     assert sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()) == before
     assert os.listdir(tmp_path) == ["run"]
 
-
-def test_a_new_run_is_held_from_the_moment_it_appears(data, tmp_path):
+    # A new run is held from the moment it appears.
     class Intruder(Silent):
         def round(self, record):
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
@@ -298,7 +297,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "other"]
 
 
-def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
+def test_signals_are_neither_lost_nor_tracebacks():
     code = (
         "import os, signal, sys, time\n"
         "from fastadmm.cli.start import listen\n"
@@ -315,9 +314,7 @@ def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
     )
     done = python(code)
     assert (done.returncode, done.stderr) == (130, "")
-
-
-def test_an_interrupt_during_the_first_imports_is_no_traceback():
+    # An interrupt during the first imports is no traceback.
     code = (
         "import os, signal, sys\n"
         "class Interrupt:\n"

@@ -55,13 +55,43 @@ def configuration(folder, **changes):
 
 
 # --- the directory ----------------------------------------------------------------------------------------
-def test_files(folder):
+def test_files_of_a_run(folder):
     named = "checkpoints dual.npy environment.json model privacy.json result.json rounds.jsonl run.toml"
     assert " ".join(sorted(p.name for p in (folder / "run").iterdir())) == named
     assert_clean(folder / "run")
+    # Environment names no machine.
+    text = (folder / "run" / "environment.json").read_text()
+    assert " ".join(sorted(json.loads(text))) == "cores fastadmm packages processor python system threads"
+    for file in ("environment.json", "result.json", "run.toml", "rounds.jsonl"):
+        assert str(folder) not in (folder / "run" / file).read_text()
+        assert str(Path.home()) not in (folder / "run" / file).read_text()
+    # Configuration written.
+    values = tomllib.loads((folder / "run" / "run.toml").read_text())
+    assert values["data"] == "../train.parts"
+    assert values["test"] == "../test.parts"
+    assert set(values["provenance"]) == {"row_digest", "content", "labels", "test", "settings"}
+    # A party's file holds its own state; the coordinator's holds no weights.
+    found = checkpoints(folder / "run" / "checkpoints")
+    assert len(found) == 2
+    model = open_model(folder / "run")
+    for party in model.parties:
+        with h5py.File(found[-1] / f"{party.name}.h5") as file:
+            assert np.array_equal(file["weights"][:], party.weights)
+    shapes: list[tuple[int, ...]] = []
+    with h5py.File(found[-1] / "coordinator.h5") as file:
+        file.visititems(lambda name, item: shapes.append(item.shape) if hasattr(item, "shape") else None)
+    assert shapes
+    assert not {(4,), (6,), (3,)} & set(shapes)
+    assert checkpoints(folder / "absent") == []
 
 
-def test_result(folder):
+def test_results_and_logs_agree(folder):
+    model, data = open_model(folder / "run"), open_partition(folder / "train.parts")
+    z = model.linear_predictor(data)
+    loss = np.mean(np.logaddexp(0, z) - data.labels.y * z)
+    penalty = 0.5 * 1e-2 * sum(float(p.weights @ p.weights) for p in model.parties)
+    assert model.certificate["objective"] == pytest.approx(loss + penalty, rel=1e-12)
+    # Result.
     result = json.loads((folder / "run" / "result.json").read_text())
     last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     for key in ("seconds", "test"):
@@ -83,17 +113,7 @@ def test_result(folder):
         assert (folder / "run" / "model" / entry["file"]).exists()
         assert entry["n_features"] == len(party.weights)
         assert entry["weight_norm"] == pytest.approx(np.linalg.norm(party.weights), rel=1e-12)
-
-
-def test_the_models_objective_is_the_certified_one(folder):
-    model, data = open_model(folder / "run"), open_partition(folder / "train.parts")
-    z = model.linear_predictor(data)
-    loss = np.mean(np.logaddexp(0, z) - data.labels.y * z)
-    penalty = 0.5 * 1e-2 * sum(float(p.weights @ p.weights) for p in model.parties)
-    assert model.certificate["objective"] == pytest.approx(loss + penalty, rel=1e-12)
-
-
-def test_round_log(folder):
+    # Round log.
     lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert [r["round"] for r in records] == list(range(1, len(lines) + 1))
@@ -105,37 +125,6 @@ def test_round_log(folder):
     assert seconds == sorted(seconds)
     assert set(records[-1]["test"]) == {"log_loss", "accuracy", "auc"}
     assert len(records[-1]["weight_norms"]) == 3
-
-
-def test_environment_names_no_machine(folder):
-    text = (folder / "run" / "environment.json").read_text()
-    assert " ".join(sorted(json.loads(text))) == "cores fastadmm packages processor python system threads"
-    for file in ("environment.json", "result.json", "run.toml", "rounds.jsonl"):
-        assert str(folder) not in (folder / "run" / file).read_text()
-        assert str(Path.home()) not in (folder / "run" / file).read_text()
-
-
-def test_configuration_written(folder):
-    values = tomllib.loads((folder / "run" / "run.toml").read_text())
-    assert values["data"] == "../train.parts"
-    assert values["test"] == "../test.parts"
-    assert set(values["provenance"]) == {"row_digest", "content", "labels", "test", "settings"}
-
-
-def test_checkpoints_keep_parties_apart(folder):
-    """A party's file holds its own state; the coordinator's holds no weights."""
-    found = checkpoints(folder / "run" / "checkpoints")
-    assert len(found) == 2
-    model = open_model(folder / "run")
-    for party in model.parties:
-        with h5py.File(found[-1] / f"{party.name}.h5") as file:
-            assert np.array_equal(file["weights"][:], party.weights)
-    shapes: list[tuple[int, ...]] = []
-    with h5py.File(found[-1] / "coordinator.h5") as file:
-        file.visititems(lambda name, item: shapes.append(item.shape) if hasattr(item, "shape") else None)
-    assert shapes
-    assert not {(4,), (6,), (3,)} & set(shapes)
-    assert checkpoints(folder / "absent") == []
 
 
 def test_checkpoint_every_so_many_seconds(folder, tmp_path):
@@ -174,7 +163,23 @@ def record(k):
     return RoundRecord(k, 0.1 * k, 0.5, float("inf"), 0.5, 1.0, 1.0, 0.5, 2.0, 0.1, [1.0, float("nan")])
 
 
-def test_log_drops_what_is_computed_again(tmp_path):
+# --- what is shown ----------------------------------------------------------------------------------------
+def test_notes_logs_and_numbers(folder, tmp_path):
+    notes = Notes()
+    start_run(configuration(folder), tmp_path / "run", display=notes)
+    assert notes.lines[0] == "200 samples, 3 parties (party-1: 4, party-2: 6, party-3: 3 features)"
+    assert re.match(r"memory: about [\d.]+ MB \(data [\d.]+ kB, ", notes.lines[1])
+    text = "\n".join(notes.lines)
+    assert "party-2: x-update 'gram'" in text
+    assert "scheme 'sharing'" in text
+    # Format bytes.
+    amounts = (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)
+    assert ", ".join(map(format_bytes, amounts)) == "0 B, 999 B, 1.0 kB, 1.0 MB, 5.0 GB, 8192.0 GB"
+    # What is too little and what is enough are never written alike.
+    assert format_bytes(1_400_000_000, math.floor) == "1.4 GB"
+    assert format_bytes(1_400_000_001, math.ceil) == "1.5 GB"
+    assert parse_bytes(format_bytes(1_449_000_000, math.ceil)) >= 1_449_000_000
+    # Log drops what is computed again.
     path = tmp_path / "rounds.jsonl"
     with RoundLog(path) as log:
         for k in range(1, 6):
@@ -186,26 +191,6 @@ def test_log_drops_what_is_computed_again(tmp_path):
         log.append(record(4))
     assert path.read_text() == "".join(whole[:4])
     assert [json.loads(line)["gap"] for line in whole] == [None] * 5
-
-
-# --- what is shown ----------------------------------------------------------------------------------------
-def test_notes_tell_the_plan_first(folder, tmp_path):
-    notes = Notes()
-    start_run(configuration(folder), tmp_path / "run", display=notes)
-    assert notes.lines[0] == "200 samples, 3 parties (party-1: 4, party-2: 6, party-3: 3 features)"
-    assert re.match(r"memory: about [\d.]+ MB \(data [\d.]+ kB, ", notes.lines[1])
-    text = "\n".join(notes.lines)
-    assert "party-2: x-update 'gram'" in text
-    assert "scheme 'sharing'" in text
-
-
-def test_format_bytes():
-    amounts = (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)
-    assert ", ".join(map(format_bytes, amounts)) == "0 B, 999 B, 1.0 kB, 1.0 MB, 5.0 GB, 8192.0 GB"
-    # What is too little and what is enough are never written alike.
-    assert format_bytes(1_400_000_000, math.floor) == "1.4 GB"
-    assert format_bytes(1_400_000_001, math.ceil) == "1.5 GB"
-    assert parse_bytes(format_bytes(1_449_000_000, math.ceil)) >= 1_449_000_000
 
 
 # --- divergence -------------------------------------------------------------------------------------------
@@ -240,16 +225,13 @@ def test_divergence(copies, tmp_path, capsys):
         assert run(*train, "--scheme", scheme, "--force") == 0
 
 
-def test_divergence_after_a_limit_withdraws_the_model(copies, tmp_path):
+def test_divergence_after_a_limit_or_by_overflow(copies, tmp_path, capsys):
     config = make_config({"data": str(copies), "scheme": "jacobi", "rounds": 5})
     assert start_run(config, tmp_path / "run")["status"] == Status.MAX_ROUNDS
     assert (tmp_path / "run" / "model").exists()
     assert resume_run(tmp_path / "run", changes={"rounds": 5000})["status"] == Status.DIVERGED
     assert not (tmp_path / "run" / "model").exists()
-
-
-def test_divergence_of_least_squares_overflows_to_a_clean_end(copies, tmp_path, capsys):
-    """No bound on the gradient: values grow until they are infinite; files stay valid JSON."""
+    # No bound on the gradient: values grow until they are infinite; files stay valid JSON.
     options = ["--scheme", "jacobi", "--loss", "squared", "--lambda", 1e-8, "--json", "--quiet"]
     assert run("train", copies, *options, "--out", tmp_path / "run") == 8
     out, err = capsys.readouterr()

@@ -125,13 +125,27 @@ def test_bins_have_enough_rows_of_each_class() -> None:
     assert found.events[-1] > 0
 
 
-def test_large_numbers_have_the_bins_of_small_ones() -> None:
+def test_bins_of_large_numbers_and_marks() -> None:
     hour = np.random.default_rng(2).integers(0, 24, 4000).astype(float)
     y = (np.random.default_rng(3).random(4000) < np.where(hour > 11, 0.3, 0.1)).astype(float)
     small, large = (fit_numbers(x, y, np.ones(4000), Rules()) for x in (hour, 5e9 + 10 * hour))
     assert 11.5 in small.edges
     np.testing.assert_array_equal(large.edges, 5e9 + 10 * small.edges)
     np.testing.assert_array_equal(small.feature, large.feature)
+    # Categories with the marks of bins.
+    levels = ("a", "a,b", "b|c", "c", "d=1")
+    for text, groups in (
+        ("a,b,c", (2, 0, 2, 1, 2)),
+        ("b|c|a,d=1,c", (0, 3, 0, 2, 1)),
+        ("a,b|c", (1, 0, 1, 0, 1)),
+    ):
+        name, own = read_bins(f"x={text}")
+        assert Binning(own={name: own}).of_column(levels, "x").groups == groups
+    assert read_bins("x=y=1,2e3") == ("x=y", "1,2e3")
+    # Weights of evidence are log ratios of shares.
+    found = evidence(np.array([10.0, 30.0, 0.0, 0.0]), np.array([50.0, 40.0, 9.5, 0.0]))
+    p, q = np.array([10, 30, 0.5]) / 40.5, np.array([50, 40, 9.5]) / 99.5
+    np.testing.assert_allclose(found, [*np.log(q / p), 0.0], rtol=1e-14)
 
 
 def test_a_column_that_alone_separates_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,45 +164,26 @@ def test_a_column_that_alone_separates_is_told(tmp_path: Path, capsys: pytest.Ca
     assert "dunned: parts the classes only in bins below min_share or min_events" in said.err
 
 
-def test_own_edges(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_edges_and_groups(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("scorecard", "bins", home / "p", "-o", tmp_path / "w", "--bins", "age=25,40.5,79")
     assert not run(*command)
     assert "age: one of --bins has fewer than 5 rows of a class" in capsys.readouterr().err
     encoder = open_party(tmp_path / "w/guest.h5").encoder
-    assert encoder is not None
     (age,) = [column.bins for column in encoder.columns if column.name == "age"]
-    assert age is not None
     assert age.edges == (25.0, 40.5, 79.0)
-
-
-def test_own_groups_of_categories(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that are not named share a bin; what new rows have besides says nothing, as ever."""
+    # Those that are not named share a bin; what new rows have besides says nothing, as ever.
     for given, groups in (("O'Hara|Oslo,Rome", (0, 0, 1)), ("Rome", (1, 1, 0)), ("Oslo,Rome", (2, 0, 1))):
         command = ("scorecard", "bins", home / "p", "-o", tmp_path / "w", "--bins", f"city={given}")
         assert not run(*command, "--force")
         encoder = open_party(tmp_path / "w/guest.h5").encoder
-        assert encoder is not None
         (city,) = [column for column in encoder.columns if column.name == "city"]
         assert city.levels == ("O'Hara", "Oslo", "Rome")
-        assert city.bins is not None
         assert city.bins.groups == groups
         assert city.bins.count == max(groups) + 1
     convert_tables(home / "new-bank.csv", [home / "new-shop.csv"], tmp_path / "new", id="id",
                    like=tmp_path / "w")  # fmt: skip
     woe = open_party(tmp_path / "new/guest.h5").load()[:, encoder.feature_names.index("city")]
     assert woe.tolist() == [city.bins.woe[1], 0.0, city.bins.woe[2], 0.0]
-
-
-def test_categories_with_the_marks_of_bins() -> None:
-    levels = ("a", "a,b", "b|c", "c", "d=1")
-    for text, groups in (
-        ("a,b,c", (2, 0, 2, 1, 2)),
-        ("b|c|a,d=1,c", (0, 3, 0, 2, 1)),
-        ("a,b|c", (1, 0, 1, 0, 1)),
-    ):
-        name, own = read_bins(f"x={text}")
-        assert Binning(own={name: own}).of_column(levels, "x").groups == groups
-    assert read_bins("x=y=1,2e3") == ("x=y", "1,2e3")
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -212,12 +207,6 @@ def test_good_rows_get_more_points(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not run("evaluate", tmp_path / "run", tmp_path / "w")
     name, count = ("good", 400 - bad.sum()) if old else ("bad", bad.sum())
     assert f"class 1 = {name} ({count / 4:.3g} % of rows)" in capsys.readouterr().out
-
-
-def test_weights_of_evidence_are_log_ratios_of_shares() -> None:
-    found = evidence(np.array([10.0, 30.0, 0.0, 0.0]), np.array([50.0, 40.0, 9.5, 0.0]))
-    p, q = np.array([10, 30, 0.5]) / 40.5, np.array([50, 40, 9.5]) / 99.5
-    np.testing.assert_allclose(found, [*np.log(q / p), 0.0], rtol=1e-14)
 
 
 def test_points_are_scaled_log_odds_wherever_they_are_added(
@@ -254,10 +243,8 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
     said = capsys.readouterr()
     points = {row["id"]: row for row in read(said.out)}
     (guest,) = (p for p in open_partition(home / "w").parties if p.name == "guest")
-    assert guest.encoder is not None
     bins = {row["column"] + "/" + row["bin"]: row for row in read((home / "card/guest.csv").read_text())}
     age, _ = guest.encoder.columns
-    assert age.bins is not None
     of_city = {c: float(r["points"]) for r in bins.values() for c in r["categories"].split("|") if c}
     expected = {
         "901": float(bins["age/1"]["points"]) + of_city["Rome"],
@@ -295,10 +282,7 @@ def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.Ca
     assert "epsilon 3: bins and IV are estimates" in notes[-1]
     weak = open_party(home / "weak-guest.h5").encoder
     partition = open_partition(home / "p")
-    assert weak is not None
-    assert partition.labels is not None
     for column in weak.columns:  # debiased: 5 standard deviations around what is true
-        assert column.bins is not None
         deviation = math.sqrt(400 * math.exp(3)) / (math.exp(3) - 1)
         assert sum(column.bins.events) == pytest.approx(partition.labels.y.sum(), abs=5 * deviation)
     assert {row["column"] for row in rows} == {"age", "city"}
@@ -333,7 +317,6 @@ def test_what_is_said_of_binned_columns(
 
 def test_bins_are_stored_with_the_columns(home: Path) -> None:
     encoder = open_party(home / "w/guest.h5").encoder
-    assert encoder is not None
     document = json.loads(json.dumps(encoder.to_json()))
     assert Encoder.from_json(document, "here") == encoder
     origins = {own.origin for own in encoder.constants()}
@@ -386,7 +369,6 @@ def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
     from sklearn.metrics import roc_auc_score
 
     partition = open_partition(tmp_path / "p")
-    assert partition.labels is not None
     assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.816, abs=0.002)
 
 

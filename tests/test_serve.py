@@ -99,7 +99,7 @@ def test_answers_are_those_of_predict(home, capsys):
     assert single["predictions"][0]["score"] == pytest.approx(answer["predictions"][7]["score"], rel=1e-13)
 
 
-def test_numbers_of_json_have_no_marks(home):
+def test_what_it_says_and_reads(home):
     service = make_app(open_service(home / "run", "bank", False, 100))
     day = "2020-01-31"
     cells = ["1.234,00 €", 1234, 1234.0, "1,5", 1.5, "0,0000001", 1e-7, "1.234.567,125", 1234567.125]
@@ -111,9 +111,7 @@ def test_numbers_of_json_have_no_marks(home):
     assert found[7] == found[8]
     _, answer = ask(service, "POST", "/contribution", {"row": {"income": None, "joined": day}})
     assert answer["notes"] == ["request: column 'income': 1 missing cells filled"]
-
-
-def test_it_says_what_it_is(home):
+    # It says what it is.
     app = make_app(open_service(home / "run", "bank", False, 5))
     status, health = ask(app, "GET", "/health")
     assert status == 200

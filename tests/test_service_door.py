@@ -63,7 +63,6 @@ def serving(home, *options):
     with start(
         "serve", home / "run", "--party", "party-1", "--port", "0", *options, prelude=PATIENCE
     ) as process:
-        assert process.stdout is not None
         port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
         service = Service(process, port, {})
         service.row = dict.fromkeys(service.ask("GET", "/health")[1]["columns"], 1.0)
@@ -141,7 +140,7 @@ def test_ids_are_texts_and_whole_numbers(service, ids):
     assert service.ask("POST", "/contribution", {"row": service.row, "ids": ["ä"]})[1]["ids"] == ["ä"]
 
 
-def test_half_sent_requests_are_given_up(service):
+def test_clients_that_send_half_or_leave(service):
     head = post(1000)
     held = [service.connect(head + text) for text in ("\n", "\n{") * 8]
     begin = time.monotonic()
@@ -151,9 +150,7 @@ def test_half_sent_requests_are_given_up(service):
             pass
         connection.close()
     assert time.monotonic() - begin > 2.0  # a connection that is never given up ends the test
-
-
-def test_clients_that_leave_leave_no_trace(service):
+    # Clients that leave leave no trace.
     head = post(1000) + "\n{"
     for text in (head, "GET /health HTTP/1.1\nHost: localhost\n\n", "\0\0\0\n\n", "GET / HTTP/9\n\n"):
         for _ in range(5):
@@ -190,7 +187,7 @@ def test_many_bodies_at_once_are_bounded(home):
         assert ended(service) == (0, "")
 
 
-def test_sigterm_ends_it_while_requests_are_half_sent(home):
+def test_signals_end_it(home):
     with serving(home) as service:
         head = post(10) + "\n{"
         held = [service.connect(text) for text in ("", "POST", head)]
@@ -199,9 +196,7 @@ def test_sigterm_ends_it_while_requests_are_half_sent(home):
     assert "Traceback" not in said
     for connection in held:
         connection.close()
-
-
-def test_an_interrupt_is_an_interrupt(home):
+    # An interrupt is an interrupt.
     with serving(home) as service:
         code, said = ended(service, signal.SIGINT)
     assert code == 130

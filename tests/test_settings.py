@@ -25,7 +25,7 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_what_decides_is_what_it_was():
+def test_the_solver_takes_what_is_declared():
     """Comparisons, models and fingerprints of older runs were made with these keys."""
     assert PENALTY == ("party_lambda", "regularizer", "l1_ratio", "groups", "constraint", "party_constraint")
     more = ("loss", "lambda", "intercept", "class_weight", "validation", "seed")
@@ -33,6 +33,18 @@ def test_what_decides_is_what_it_was():
     assert {"directions", "warm_start", "path", "gap"} <= set(DECISIVE)
     assert not {"data", "privacy", "threads", "memory", "checkpoint_rounds"} & set(DECISIVE)
     assert LIMITS == ("gap", "stationarity", "rounds", "time")
+    # The solver takes every setting of its own with the same default.
+    options = {field.name: field.default for field in fields(SolverOptions)}
+    taken = {s.solver: s.default for s in SETTINGS.values() if s.solver}
+    assert taken == {name: default for name, default in options.items() if name != "gap_absolute"}
+    assert DECLARED_FACTOR == LARGEST_FACTOR
+    # From the command line to the solver; each is a place that a change of it may touch.
+    modules = [
+        path
+        for path in (ROOT / "fastadmm").rglob("*.py")
+        if re.search(r"\bconfig: RunConfig\b", path.read_text(encoding="utf-8"))
+    ]
+    assert 5 < len(modules) < 17
 
 
 @pytest.mark.parametrize(
@@ -49,13 +61,6 @@ def test_help_lists_every_name(key, names):
     listed = re.findall(r"[\w-]+", SETTINGS[key].help)
     # The loss for several classes is what auto takes.
     assert set(names) - {"multinomial"} <= set(listed)
-
-
-def test_the_solver_takes_every_setting_of_its_own_with_the_same_default():
-    options = {field.name: field.default for field in fields(SolverOptions)}
-    taken = {s.solver: s.default for s in SETTINGS.values() if s.solver}
-    assert taken == {name: default for name, default in options.items() if name != "gap_absolute"}
-    assert DECLARED_FACTOR == LARGEST_FACTOR
 
 
 @pytest.mark.parametrize("estimator", [ADMMSharingClassifier, ADMMSharingRegressor, ADMMSharingClassifierCV])
@@ -152,13 +157,3 @@ def test_tables_of_the_documentation_are_made_of_the_declarations():
     schema = (ROOT / "docs" / tables.SCHEMA).read_text(encoding="utf-8")
     assert schema == tables.schema_text(), "run: python website/tables.py"
     assert set(json.loads(schema)["properties"]) == set(SETTINGS)
-
-
-def test_a_configuration_passes_through_few_modules():
-    """From the command line to the solver; each is a place that a change of it may touch."""
-    modules = [
-        path
-        for path in (ROOT / "fastadmm").rglob("*.py")
-        if re.search(r"\bconfig: RunConfig\b", path.read_text(encoding="utf-8"))
-    ]
-    assert 5 < len(modules) < 17

@@ -47,7 +47,7 @@ def cut(tmp_path_factory):
     return folder
 
 
-def test_shards_together_are_the_whole(cut):
+def test_shards_are_the_whole(cut):
     whole, shards = open_partition(cut / "whole.parts"), open_partition(cut / "cut.parts")
     assert [part.n_samples for part in shards.shards] == [22, 23, 22, 23]
     assert shards.row_digest == whole.row_digest
@@ -61,6 +61,24 @@ def test_shards_together_are_the_whole(cut):
     part = shards.shards[2]
     assert part.shard.first_row == 45
     assert part.parties[0].ids()[0] == part.shard.first_row
+    # Shards are streamed as the whole.
+    from fastadmm.engine.engine import Engine
+    from fastadmm.store.streamed import load_block
+
+    engine = Engine(2)
+    for joined, whole in zip(*[open_partition(cut / f"{name}.parts").parties for name in ("cut", "whole")]):
+        n = joined.n_samples
+        for rows in ((0, n), (n // 5, n - n // 7)):
+            there, here = load_block(joined.of_rows(*rows), streamed=True), load_block(whole.of_rows(*rows))
+            assert_same_products(there, here, engine)
+    # Inspect says where rows are.
+    found = json.loads(_run("inspect", cut / "cut.parts", "--json", "--check"))
+    assert [s["n_samples"] for s in found["shards"]] == [22, 23, 22, 23]
+    assert found["parties"][0]["file_bytes"] > 0
+    one = json.loads(_run("inspect", cut / "cut.parts" / "shard-2", "--json"))
+    assert one["shard"]["rows"] == [23, 45]
+    assert "shard" in _run("inspect", cut / "cut.parts" / "shard-2")
+    assert "shard-4 (23 rows)" in _run("inspect", cut / "cut.parts")
 
 
 def test_training_on_shards_gives_the_bits_of_the_whole(cut, tmp_path):
@@ -72,16 +90,6 @@ def test_training_on_shards_gives_the_bits_of_the_whole(cut, tmp_path):
     assert "another" not in _run(
         "convert", cut / "a.txt", "--like", cut / "cut.parts", "-o", tmp_path / "t.parts"
     )
-
-
-def test_inspect_says_where_rows_are(cut):
-    found = json.loads(_run("inspect", cut / "cut.parts", "--json", "--check"))
-    assert [s["n_samples"] for s in found["shards"]] == [22, 23, 22, 23]
-    assert found["parties"][0]["file_bytes"] > 0
-    one = json.loads(_run("inspect", cut / "cut.parts" / "shard-2", "--json"))
-    assert one["shard"]["rows"] == [23, 45]
-    assert "shard" in _run("inspect", cut / "cut.parts" / "shard-2")
-    assert "shard-4 (23 rows)" in _run("inspect", cut / "cut.parts")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_shards_that_are_no_whole_are_refused(cut, tmp_path, spoil, said):
     assert "\n" not in str(error.value)
 
 
-def test_shards_of_workers_are_checked_without_a_directory(cut):
+def test_what_is_checked_and_not_converted(cut, tmp_path):
     parts = open_partition(cut / "cut.parts").shards
     places = [(f"rank {k}", part.shard, part.n_samples) for k, part in enumerate(parts)]
     check_shards(places)
@@ -117,9 +125,7 @@ def test_shards_of_workers_are_checked_without_a_directory(cut):
         check_shards(places[:3])
     with pytest.raises(InputError, match="rank 1: begins with row 1, but row 23 comes next after rank 0"):
         check_shards([places[0], ("rank 1", *places[0][1:]), *places[1:]])
-
-
-def test_a_partition_is_not_converted(cut, tmp_path):
+    # A partition is not converted.
     assert run("convert", cut / "whole.parts", "-o", tmp_path / "x") != 0
 
 
@@ -136,15 +142,3 @@ def _edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-
-
-def test_shards_are_streamed_as_the_whole(cut):
-    from fastadmm.engine.engine import Engine
-    from fastadmm.store.streamed import load_block
-
-    engine = Engine(2)
-    for joined, whole in zip(*[open_partition(cut / f"{name}.parts").parties for name in ("cut", "whole")]):
-        n = joined.n_samples
-        for rows in ((0, n), (n // 5, n - n // 7)):
-            there, here = load_block(joined.of_rows(*rows), streamed=True), load_block(whole.of_rows(*rows))
-            assert_same_products(there, here, engine)

@@ -35,17 +35,14 @@ def check(given):
         assert bound <= least + ROUNDING * max(least, 1e-5 * start), way
 
 
-def test_six_rows():
+def test_six_rows_and_known_gradients():
     x = np.zeros((6, 2))
     x[0], y = 1.0, np.array([0.0, 1.0, 1.0, 1.0, 1.0, 0.0])
     given = {"blocks": [x[:, :1], x[:, 1:]], "y": y, "loss": "smoothed_hinge", "lam": 0.1}
     check(given)
     for way in WAYS:
         assert fitted(given, **way)[1] == pytest.approx(0.28484848484848485, rel=2e-6)
-
-
-def test_a_known_gradient_stays_as_it_is():
-    # Products of the columns with it may be known, by this very array.
+    # A known gradient stays as it is.
     random, engine = np.random.default_rng(3), Engine(1)
     y = (random.random(40) < 0.4).astype(float)
     problem = make_problem([random.normal(size=(40, 2))], y)

@@ -20,7 +20,7 @@ def soft_problem(n=300, seed=0):
     return X, 0.5 * (1.0 + (2.0 * noisy - 1.0) / (1.0 - 2.0 * p))
 
 
-def test_prox_solves_its_equation_for_any_target():
+def test_targets_of_any_size():
     rng = np.random.default_rng(1)
     n = 2000
     v, q = rng.normal(0, 5, n), rng.uniform(-4, 5, n)
@@ -38,9 +38,7 @@ def test_prox_solves_its_equation_for_any_target():
                 v[i] + bound,
             )
             assert z[i] == pytest.approx(root, abs=1e-8)
-
-
-def test_conjugate_is_fenchels_for_targets_outside():
+    # Conjugate is fenchels for targets outside.
     rng = np.random.default_rng(2)
     q, z = rng.uniform(-2, 3, 50), rng.normal(0, 2, 50)
     loss, one = get_loss("logistic"), np.ones(50)
@@ -68,7 +66,7 @@ def test_joint_model_is_the_optimum(scheme, lam):
     assert result.history[-1].objective == pytest.approx(best, abs=3e-8)
 
 
-def test_negative_optimum_is_certified():
+def test_negative_optima_and_what_is_asked_for():
     # Targets of 2 and -1 that the features explain perfectly: the loss itself is below zero.
     rng = np.random.default_rng(3)
     X = rng.standard_normal((200, 4))
@@ -78,9 +76,7 @@ def test_negative_optimum_is_certified():
     assert result.history[-1].objective < 0
     assert result.status == "converged"
     assert 0 <= result.gap <= 1e-7
-
-
-def test_soft_targets_are_asked_for():
+    # Soft targets are asked for.
     X, q = soft_problem()
     with pytest.raises(InputError, match=r"outside \[0, 1\]"):
         make_problem([X], q)

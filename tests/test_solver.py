@@ -44,21 +44,19 @@ def test_converged():
     assert seconds[0] > 0
 
 
-def test_round_limit():
+def test_limits_end_a_run():
     result = solve(small()[2], SolverOptions(gap=0.0, max_rounds=3))
     assert result.status is Status.MAX_ROUNDS
     assert len(result.history) == 3
     assert "round limit after 3 rounds, as gap 0 asks: no gap ends training; relative" in result.message
-
-
-def test_time_limit():
+    # Time limit.
     result = solve(small()[2], SolverOptions(gap=0.0, max_seconds=1e-9))
     assert result.status is Status.TIME_LIMIT
     assert len(result.history) == 1
     assert "time limit" in result.message
 
 
-def test_interruption_and_monitor():
+def test_interruptions_and_monitors():
     seen = []
     result = solve(
         small()[2], SolverOptions(gap=0.0), monitor=seen.append, should_stop=lambda: len(seen) == 4
@@ -69,8 +67,7 @@ def test_interruption_and_monitor():
     assert len(seen) == 4
     assert "interrupted after 4 rounds" in result.message
 
-
-def test_an_error_in_the_monitor_passes_and_stops_the_threads():
+    # An error in the monitor passes and stops the threads.
     def monitor(record):
         raise RuntimeError("full")
 
@@ -78,7 +75,7 @@ def test_an_error_in_the_monitor_passes_and_stops_the_threads():
         solve(small()[2], SolverOptions(), monitor=monitor)
 
 
-def test_the_result_does_not_change_when_the_run_goes_on():
+def test_results_and_records_stay():
     solver = Solver(small()[2], SolverOptions(gap=0.0, max_rounds=2))
     from fastadmm.solver.loop import run_rounds
 
@@ -87,6 +84,19 @@ def test_the_result_does_not_change_when_the_run_goes_on():
     solver.round()
     for a, b in zip(result.weights, before):
         np.testing.assert_array_equal(a, b)
+    # Records survive json.
+    result = solve(small()[2], SolverOptions(max_rounds=4, gap=0.0))
+    for record in result.history:
+        text = json.dumps(record.to_json(), allow_nan=False)
+        assert RoundRecord.from_json(json.loads(text)) == record
+    numbers = (1, 0.5, math.inf, math.inf, 1.0, 0.0, math.nan, 1.0, 1.0, 0.1)
+    odd = RoundRecord(*numbers, [1.0, math.inf], False, {"auc": math.nan})
+    values = json.loads(json.dumps(odd.to_json(), allow_nan=False))
+    assert values["objective"] is None
+    assert values["weight_norms"] == [1.0, None]
+    back = RoundRecord.from_json({**values, "a_later_version": 3})
+    assert back.gap == math.inf
+    assert back.test == {"auc": None}
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
@@ -124,21 +134,6 @@ def test_metrics_on_held_out_samples_are_recorded_and_decide_nothing():
 
 
 # --- records
-def test_records_survive_json():
-    result = solve(small()[2], SolverOptions(max_rounds=4, gap=0.0))
-    for record in result.history:
-        text = json.dumps(record.to_json(), allow_nan=False)
-        assert RoundRecord.from_json(json.loads(text)) == record
-    numbers = (1, 0.5, math.inf, math.inf, 1.0, 0.0, math.nan, 1.0, 1.0, 0.1)
-    odd = RoundRecord(*numbers, [1.0, math.inf], False, {"auc": math.nan})
-    values = json.loads(json.dumps(odd.to_json(), allow_nan=False))
-    assert values["objective"] is None
-    assert values["weight_norms"] == [1.0, None]
-    back = RoundRecord.from_json({**values, "a_later_version": 3})
-    assert back.gap == math.inf
-    assert back.test == {"auc": None}
-
-
 # --- a9a, as in the paper
 OPTIMUM = 0.333340752069  # at lambda 1e-3
 WIDTHS = {1: [123], 2: [66, 57], 5: [25, 25, 25, 24, 24], 32: [4] * 27 + [3] * 5}

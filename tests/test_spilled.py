@@ -21,7 +21,7 @@ from fastadmm.store.partition import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, write_blocks
 
-N = 70_000
+N = 40_000
 
 
 @pytest.fixture(autouse=True)

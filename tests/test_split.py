@@ -33,7 +33,7 @@ def test_equal_widths(k, d):
     assert max(widths) - min(widths) <= 1
 
 
-def test_widths():
+def test_equal_names_and_columns():
     assert parse_widths(" 66, 57") == [66, 57]
     assert is_widths("66,57")
     assert not is_widths("a,b")
@@ -47,17 +47,13 @@ def test_widths():
     assert [party.columns for party in parties] == [slice(0, 66), slice(66, 123)]
     with pytest.raises(InputError, match=r"66\+50 = 116 do not add up to the 123"):
         by_widths([66, 50], ["a", "b"], 123)
-
-
-def test_names():
+    # Names.
     assert parse_names(None, 2) == ["party-1", "party-2"]
     assert parse_names("bank, telco", 2) == ["bank", "telco"]
     for bad in ("bank", "a,b,c", "a,A", "a,../x", "a,", "labels,b", "a,-b"):
         with pytest.raises(ConfigError, match="--names"):
             parse_names(bad, 2)
-
-
-def test_by_names():
+    # By names.
     columns = ["age", "bmi", "glucose", "insulin"]
     parties = by_names(split_names("bmi, age;insulin,glucose"), ["p", "q"], columns)
     X = np.arange(8.0).reshape(2, 4)
@@ -137,15 +133,6 @@ def test_more_than_two_classes(chunks, options, classes, y):
     np.testing.assert_array_equal(labels.y, y)
 
 
-def test_regression():
-    assert finish([1.5, 2.5, 3.5]).task == "regression"
-    assert finish(list(range(50))).task == "regression"
-    labels = finish([0, 1], task="regression")
-    assert labels.task == "regression"
-    assert labels.classes is None
-    np.testing.assert_array_equal(labels.y, [0, 1])
-
-
 @pytest.mark.parametrize(
     ("chunks", "options", "message"),
     [
@@ -171,15 +158,20 @@ def test_label_faults(chunks, options, message):
         finish(*chunks, **options)
 
 
-def test_reused_classes_accept_one_class():
+def test_classes_and_labels():
     labels = finish([1, 1], task="classification", classes=("-1", "1"))
     np.testing.assert_array_equal(labels.y, [1, 1])
-
-
-def test_label_text():
+    # Label text.
     assert [label_text(v) for v in (1.0, "+1", "1.0", -1, 0.1, "yes", 1e300)] == [
         "1", "1", "1", "-1", "0.1", "yes", "1e+300",
     ]  # fmt: skip
+    # Regression.
+    assert finish([1.5, 2.5, 3.5]).task == "regression"
+    assert finish(list(range(50))).task == "regression"
+    labels = finish([0, 1], task="regression")
+    assert labels.task == "regression"
+    assert labels.classes is None
+    np.testing.assert_array_equal(labels.y, [0, 1])
 
 
 # --- scaling ---------------------------------------------------------------------------------------------
@@ -201,7 +193,7 @@ def test_statistics_equal_two_pass_formulas(kind):
     assert statistics.center()[3] == 0.1
 
 
-def test_statistics_of_columns_that_appear_late():
+def test_statistics_of_late_columns_and_transforms():
     X = np.array([[1.0, 0, 0], [2, 0, 0], [0, 3, 0], [0, 0, 4]])
     statistics = ColumnStatistics()
     for stop, width in ((2, 1), (3, 2), (4, 3)):
@@ -210,9 +202,7 @@ def test_statistics_of_columns_that_appear_late():
         )
     np.testing.assert_allclose(statistics.mean, X.mean(axis=0))
     np.testing.assert_allclose(statistics.scale(), X.std(axis=0))
-
-
-def test_transform_of_a_party():
+    # Transform of a party.
     X = np.random.default_rng(0).standard_normal((50, 4)) * [1, 2, 3, 4] + 7
     statistics = ColumnStatistics()
     statistics.update(X)

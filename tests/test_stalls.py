@@ -102,16 +102,7 @@ def test_few_directions_are_more_where_the_gap_hardly_falls(seed, history):
     assert max(len(party.directions) for party in solver.parties) > history
 
 
-def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew():
-    """A search had come to where the loss bends by 1e40: no step moved any more, and none was promised."""
-    solver = Solver(generated(52064), SolverOptions(gap=stalls.GAP, history=64, n_threads=1))
-    objectives = [solver.round().objective for _ in range(40)]
-    # From round 13 to 33 nothing had moved.
-    assert objectives[-1] < 0.7 * objectives[12]
-    assert all(b < a for a, b in pairwise(objectives[12::4]))
-
-
-def test_a_gap_is_to_fall_in_so_many_rounds():
+def test_gaps_that_stand_still():
     watch = StallWatch()
     assert not any(watch.stalls(math.inf) for _ in range(3 * PATIENCE))  # nothing is proved yet
     assert not any(watch.stalls(0.95**k) for k in range(90))
@@ -120,15 +111,13 @@ def test_a_gap_is_to_fall_in_so_many_rounds():
     again = StallWatch()
     again.restore(watch.export())
     assert again == watch
-
-
-def far_from_balance():
-    X, y = load_diabetes(return_X_y=True)
-    X = scale(X)
-    return make_problem([X[:, :5], X[:, 5:]], scale(y), loss="quantile", lam=1e-5)
-
-
-def test_sharing_balances_its_penalty_where_the_gap_stands_still():
+    # A search had come to where the loss bends by 1e40: no step moved any more, and none was promised.
+    solver = Solver(generated(52064), SolverOptions(gap=stalls.GAP, history=64, n_threads=1))
+    objectives = [solver.round().objective for _ in range(40)]
+    # From round 13 to 33 nothing had moved.
+    assert objectives[-1] < 0.7 * objectives[12]
+    assert all(b < a for a, b in pairwise(objectives[12::4]))
+    # Sharing balances its penalty where the gap stands still.
     options = SolverOptions(scheme="sharing", gap=1e-9, max_rounds=200, n_threads=1)
     watched, alone = Solver(far_from_balance(), options), Solver(far_from_balance(), options)
     alone.method.watch = None
@@ -138,6 +127,12 @@ def test_sharing_balances_its_penalty_where_the_gap_stands_still():
     assert "stalled" in watched.method.remark
     given = Solver(far_from_balance(), SolverOptions(scheme="sharing", penalty=1.0, n_threads=1))
     assert given.method.watch is None  # the iteration as it is printed
+
+
+def far_from_balance():
+    X, y = load_diabetes(return_X_y=True)
+    X = scale(X)
+    return make_problem([X[:, :5], X[:, 5:]], scale(y), loss="quantile", lam=1e-5)
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("auto", marks=pytest.mark.repeats), "sharing"])

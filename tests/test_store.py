@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array
 
-from run_tools import python
+from run_tools import python, within
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -88,12 +88,30 @@ def test_strings_round_trip(tmp_path, strings):
         assert file["a"].attrs["encoding-version"] == "0.2.0"
 
 
-def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path):
+def test_parties_are_canonical_and_widths_known(tmp_path):
     matrix = csr_array((np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
     with PartyWriter(tmp_path / "a.h5", name="a", n_features=3) as writer:
         writer.append(matrix)
     assert open_party(tmp_path / "a.h5").load().toarray().tolist() == [[2.0, 0.0, 5.0]]
     assert matrix.indices.tolist() == [2, 0, 2]  # the caller's matrix is untouched
+    # Width from the rows.
+    tmp_path = within(tmp_path)
+    for kind in ("csr", "dense"):
+        with PartyWriter(tmp_path / "c.h5", name="a", kind=kind, force=True) as writer:
+            writer.append(np.ones((1, 3)))
+            with pytest.raises(InputError, match="row 2: 4 columns instead of 3"):
+                writer.append(np.ones((1, 4)))
+        assert open_party(tmp_path / "c.h5").n_features == 3
+    # Verify notices consistent edits.
+    tmp_path = within(tmp_path)
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=2, kind="dense") as writer:
+        writer.append(np.ones((3, 2)))
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["X"][1, 1] = 5.0
+    party = open_party(tmp_path / "a.h5")
+    party.load()
+    with pytest.raises(FormatError, match="'content-digest' does not agree"):
+        party.verify()
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000, 10**9])
@@ -151,15 +169,6 @@ def test_party_round_trip(tmp_path, dense, kind, dtype, step, sparse_input, stri
         assert pieces[0][0] == 0
         stacked = np.vstack([b if kind == "dense" else b.toarray() for _, b in pieces])
         np.testing.assert_array_equal(stacked, dense)
-
-
-def test_width_from_the_rows(tmp_path):
-    for kind in ("csr", "dense"):
-        with PartyWriter(tmp_path / "c.h5", name="a", kind=kind, force=True) as writer:
-            writer.append(np.ones((1, 3)))
-            with pytest.raises(InputError, match="row 2: 4 columns instead of 3"):
-                writer.append(np.ones((1, 4)))
-        assert open_party(tmp_path / "c.h5").n_features == 3
 
 
 @pytest.mark.parametrize(
@@ -240,17 +249,6 @@ def test_wrong_ids(tmp_path, first, second, words):
             writer.append(np.ones((2, 1)), ids=second)
 
 
-def test_verify_notices_consistent_edits(tmp_path):
-    with PartyWriter(tmp_path / "a.h5", name="a", n_features=2, kind="dense") as writer:
-        writer.append(np.ones((3, 2)))
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        file["X"][1, 1] = 5.0
-    party = open_party(tmp_path / "a.h5")
-    party.load()
-    with pytest.raises(FormatError, match="'content-digest' does not agree"):
-        party.verify()
-
-
 # --- labels
 def test_labels_round_trip(tmp_path):
     with LabelWriter(tmp_path / "l.h5", task="classification", classes=("<=50K", ">50K")) as writer:
@@ -259,15 +257,19 @@ def test_labels_round_trip(tmp_path):
     labels = open_labels(tmp_path / "l.h5")
     assert labels.y.tolist() == [0.0, 1.0, 1.0]
     assert labels.classes == ("<=50K", ">50K")
-    assert labels.sample_weight is not None
     assert labels.sample_weight.tolist() == [1.0, 0.0, 2.0]
-    assert labels.offset is not None
     assert labels.offset.tolist() == [0.5, -0.5, 0.0]
     assert labels.ids().tolist() == ["a", "b", "c"]
     with LabelWriter(tmp_path / "r.h5", task="regression") as writer:
         writer.append([1.5, -2])
     labels = open_labels(tmp_path / "r.h5")
     assert (labels.task, labels.classes, labels.sample_weight) == ("regression", None, None)
+    # Weights for all or none.
+    tmp_path = within(tmp_path)
+    with LabelWriter(tmp_path / "l.h5", task="regression") as writer:
+        writer.append([1.0])
+        with pytest.raises(InputError, match="'sample_weight': row 2: give it for all"):
+            writer.append([1.0], sample_weight=[1.0])
 
 
 @pytest.mark.parametrize(
@@ -298,13 +300,6 @@ def test_wrong_labels(tmp_path, task, classes, y, options, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_for_all_or_none(tmp_path):
-    with LabelWriter(tmp_path / "l.h5", task="regression") as writer:
-        writer.append([1.0])
-        with pytest.raises(InputError, match="'sample_weight': row 2: give it for all"):
-            writer.append([1.0], sample_weight=[1.0])
-
-
 # --- partitions
 def build(path, *, force=False, fail=False, n=20):
     rng = np.random.default_rng(n)
@@ -316,20 +311,18 @@ def build(path, *, force=False, fail=False, n=20):
             raise KeyboardInterrupt
 
 
-def test_partition(tmp_path):
+def test_partitions_with_and_without_labels(tmp_path):
     build(tmp_path / "a.parts")
     partition = open_partition(tmp_path / "a.parts")
     assert [party.name for party in partition.parties] == ["party-1", "shop"]
     assert partition.source == "x.csv"
-    assert partition.labels is not None
     assert partition.labels.row_digest == partition.row_digest == row_digest(np.arange(20))
     text = (tmp_path / "a.parts" / "partition.toml").read_text()
     assert text.count("[[party]]") == 2
     assert "/some" not in text
     assert hidden(tmp_path) == []
-
-
-def test_partition_without_labels(tmp_path):
+    # Partition without labels.
+    tmp_path = within(tmp_path)
     with create_partition(tmp_path / "a.parts", task="regression") as partition:
         partition.party(n_features=1).append(np.ones((2, 1)))
     assert open_partition(tmp_path / "a.parts", require_labels=False).labels is None
@@ -387,7 +380,7 @@ def test_partition_refuses_what_does_not_fit(tmp_path):
 
 
 # --- atomic writes, disks and permissions
-def test_atomic_file(tmp_path):
+def test_atomic_files_and_missing_parents(tmp_path):
     def write(text, *, fail=False, force=True):
         with atomic_file(tmp_path / "a", force=force) as temporary:
             temporary.write_text(text)
@@ -406,9 +399,7 @@ def test_atomic_file(tmp_path):
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "a").read_text() == "through"
     assert sorted(os.listdir(tmp_path)) == ["a", "link"]
-
-
-def test_missing_parent_and_directory_as_file(tmp_path):
+    # Missing parent and directory as file.
     absent = tmp_path / "x" / "y"
     with pytest.raises(StorageError, match="create the directory first"), atomic_directory(absent):
         pass
@@ -423,7 +414,7 @@ def test_missing_parent_and_directory_as_file(tmp_path):
 
 
 # --- transform
-def test_transform_dense_and_sparse_agree():
+def test_transforms_agree_copy_and_keep_types(tmp_path):
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((30, 6)) < 0.5, rng.normal(size=(30, 6)), 0.0)
     dense[4] = 0.0
@@ -440,9 +431,7 @@ def test_transform_dense_and_sparse_agree():
         Transform(center=np.zeros(6)).apply(csr_array(dense))
     with pytest.raises(InputError, match="has 5 columns, but the transform was fitted on 6"):
         transform.apply(dense[:, :5])
-
-
-def test_transform_copies_and_keeps_types():
+    # Transform copies and keeps types.
     X = np.ones((2, 2), dtype=np.float32)
     assert Transform(normalize="l2").apply(X).dtype == np.float32
     assert Transform().apply(np.ones((2, 2), dtype=np.int8)).dtype == np.float64
@@ -452,17 +441,7 @@ def test_transform_copies_and_keeps_types():
     sparse = csr_array(X)
     Transform().apply(sparse).data[:] = 9
     assert sparse.data[0] == 1
-
-
-@pytest.mark.parametrize("size", [1e-200, 1e200, 1.0])
-def test_norms_neither_overflow_nor_vanish(size):
-    X = np.array([[3.0, 4.0]]) * size
-    expected = [[0.6, 0.8]]
-    np.testing.assert_allclose(Transform(normalize="l2").apply(X), expected)
-    np.testing.assert_allclose(Transform(normalize="l2").apply(csr_array(X)).toarray(), expected)
-
-
-def test_transform_on_disk_and_digest(tmp_path):
+    # Transform on disk and digest.
     transforms = [
         Transform(),
         Transform(normalize="l2"),
@@ -477,6 +456,14 @@ def test_transform_on_disk_and_digest(tmp_path):
     with read_h5(tmp_path / "a.h5") as file:
         assert [Transform.from_group(file[f"t{i}"]) for i in range(5)] == transforms
     assert [transform.is_identity for transform in transforms] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200, 1.0])
+def test_norms_neither_overflow_nor_vanish(size):
+    X = np.array([[3.0, 4.0]]) * size
+    expected = [[0.6, 0.8]]
+    np.testing.assert_allclose(Transform(normalize="l2").apply(X), expected)
+    np.testing.assert_allclose(Transform(normalize="l2").apply(csr_array(X)).toarray(), expected)
 
 
 @pytest.mark.parametrize(

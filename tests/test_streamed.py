@@ -19,6 +19,8 @@ from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.streamed import load_block
 
+from run_tools import within
+
 pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
 
@@ -231,7 +233,7 @@ def test_advice_is_about_the_bytes_that_are_read(tmp_path, monkeypatch, contiguo
     reader.close()
 
 
-def test_truncated_in_the_middle_of_a_run(tmp_path):
+def test_files_that_end_or_change_are_noticed(tmp_path):
     path = write(tmp_path / "party.h5", matrix("dense"))
     reader = RowReader(path, ("X",), "fastadmm-party", ("1.0",))
     out = np.empty((N, D))
@@ -242,9 +244,8 @@ def test_truncated_in_the_middle_of_a_run(tmp_path):
     with pytest.raises(InputError, match=r"party\.h5: changed while it was in use"):
         reader.check_unchanged()
     reader.close()
-
-
-def test_a_file_that_changes_is_noticed_before_the_next_pass(tmp_path):
+    # A file that changes is noticed before the next pass.
+    tmp_path = within(tmp_path)
     path = write(tmp_path / "party.h5", matrix("csr"))
     block = load_block(open_party(path), streamed=True)
     with Engine(2) as engine:

@@ -179,7 +179,7 @@ def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
         bound.round()
 
 
-def test_kernel_side_and_gram_side_send_the_same_directions():
+def test_single_precision_and_sides_agree():
     rng = np.random.default_rng(8)
     problem = make_problem([rng.normal(size=(30, 45))], (rng.random(30) > 0.5).astype(float), lam=1e-2)
     engine, messages = Engine(1), {}
@@ -192,6 +192,12 @@ def test_kernel_side_and_gram_side_send_the_same_directions():
         sent = [party.respond(g, np.zeros(k), newton=True) for k, g in enumerate(gradients)]
         messages[kind] = [answer["message"] for answer in sent]
     np.testing.assert_allclose(messages["kernel"], messages["gram"], rtol=1e-8, atol=1e-8)
+    # Single precision neither overflows nor is used for few columns.
+    large = as_block(np.full((400, 80), 1e17))
+    party = direction_party.DirectionParty("a", large, 1e35, Engine(1))
+    assert not party._rough_is_enough(np.full(400, 0.25))
+    few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
+    assert not few._rough_is_enough(np.full(400, 0.25))
 
 
 def test_gradients_alone_converge_too(monkeypatch):
@@ -201,7 +207,7 @@ def test_gradients_alone_converge_too(monkeypatch):
     assert result.status is Status.CONVERGED
 
 
-def test_the_whole_space_is_the_end():
+def test_the_end_and_the_number_of_directions():
     """With as many directions as columns the model is exact; parties then have nothing new to send."""
     blocks, problem = build(widths=(2, 3, 2))
     solver = start(problem)
@@ -214,6 +220,8 @@ def test_the_whole_space_is_the_end():
     )
     assert record.objective == pytest.approx(best.objective, rel=1e-13)
     assert record.gap < 1e-10
+    # Number of directions.
+    assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -232,10 +240,6 @@ def test_choice_by_shape_and_density(shape, density, kind):
     assert kind[:4] in reason.lower()
 
 
-def test_number_of_directions():
-    assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
-
-
 @pytest.mark.parametrize(("lam", "rough"), [(1e-2, True), (1e-9, False)])
 def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     rng = np.random.default_rng(7)
@@ -251,11 +255,3 @@ def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     wanted = np.linalg.solve(exact, gradient)
     error = np.abs(party._newton(gradient) - wanted).max() / np.abs(wanted).max()
     assert error < 1e-12 or (rough and error < 1e-5)
-
-
-def test_single_precision_neither_overflows_nor_is_used_for_few_columns():
-    large = as_block(np.full((400, 80), 1e17))
-    party = direction_party.DirectionParty("a", large, 1e35, Engine(1))
-    assert not party._rough_is_enough(np.full(400, 0.25))
-    few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
-    assert not few._rough_is_enough(np.full(400, 0.25))

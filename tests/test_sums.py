@@ -80,7 +80,7 @@ def test_masks_cancel_exactly(count, transcript, data):
     assert total.numbers == [sum(own.numbers[0] for own in meant) % 2**512]
 
 
-def test_one_message_alone_is_uniform():
+def test_masks_hide_and_change_no_bit():
     """Of a message that is all zeros: every bit of a word, and bytes, as often as chance would have it."""
     n = 20_000
     nothing = Masked(np.zeros(n, dtype=np.uint64), [0] * 500)
@@ -94,9 +94,7 @@ def test_one_message_alone_is_uniform():
             expected = len(raw) / 256
             assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 5 * np.sqrt(510)
         assert abs(np.corrcoef(words[1:].astype(float), words[:-1].astype(float))[0, 1]) < 5 / np.sqrt(n)
-
-
-def test_another_request_or_order_has_another_mask():
+    # Another request or order has another mask.
     nothing = Masked(np.zeros(50, dtype=np.uint64), [])
     masks = all_masks(2)[0]
     told = [
@@ -114,10 +112,15 @@ def test_another_request_or_order_has_another_mask():
     assert all(not set(found[j]) & set(found[k]) for j, k in pairs)
 
 
-def test_a_key_that_gives_no_secret_is_refused():
+def test_keys_and_features_that_are_refused():
     with pytest.raises(InputError, match="gives no secret; begin the run again"):
         PairwiseMasks(private_keys(1)[0], [public_key(private_keys(1)[0]), bytes(32)], 0)
     assert len(fingerprint(bytes(32)).split()) == 8
+    # Features whose sums would saturate are refused before the first round.
+    X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
+    problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
+    with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
+        solve(problem, SolverOptions(secrecy="sums", max_rounds=2))
 
 
 # --- the grid ---------------------------------------------------------------------------------------------
@@ -162,13 +165,6 @@ def test_scalars_beyond_the_range_count_as_its_end(value):
     assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
 
 
-def test_features_whose_sums_would_saturate_are_refused_before_the_first_round():
-    X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
-    problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
-    with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
-        solve(problem, SolverOptions(secrecy="sums", max_rounds=2))
-
-
 def test_a_message_that_may_have_been_out_of_range_proves_nothing():
     """Weights and the norms of their columns bound a message; beyond the range it may be cut."""
     step = grid_step(4.0, 2)
@@ -205,11 +201,21 @@ def test_masks_change_no_bit_of_a_run(monkeypatch):
     assert all((a == b).all() for a, b in zip(masked.weights, plain.weights))
 
 
-def test_the_same_model_as_with_every_message_seen():
+def test_the_model_is_that_of_every_message_seen():
     _, problem = build(3, widths=(12, 15, 4), lam=1e-4)
     one, other = solve(problem, sums()), solve(problem, SolverOptions(gap=1e-11))
     assert one.status is Status.CONVERGED
     assert abs(one.objective - other.objective) <= 1e-9 * other.objective
+    # A party without newton directions takes part.
+    _, problem = build(5)
+    solver = Solver(problem, sums())
+    solver.parties[1].kind = "gradient"
+    for _ in range(40):
+        record = solver.round()
+        if record.gap <= 1e-9:
+            break
+    assert record.gap <= 1e-9
+    solver.close()
 
 
 @pytest.mark.parametrize(("loss", "rounds"), [("logistic", 3), ("hinge", 20)])
@@ -266,7 +272,22 @@ def test_rounds_end_where_only_bounds_on_rounding_keep_the_gap_open(monkeypatch,
     assert found.history[-2].gap > 1e-6
 
 
-def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch):
+def test_messages_are_within_their_bounds(monkeypatch):
+    """The grid is finer than that. Messages beside exact products of the directions that parties hold."""
+    blocks, problem = build(4, widths=(3, 3), lam=0.1)
+    solver = Solver(problem, sums(gap=0.0))
+    solver.round()
+    c = solver.coordinator
+    for j, (message, bound) in enumerate(zip(c.messages, c.spread)):
+        parts = [(block, party.directions[j]) for block, party in zip(blocks, solver.parties)]
+        errors = [
+            sum(Fraction(float(x)) * Fraction(float(w)) for block, d in parts for x, w in zip(block[i], d))
+            - Fraction(float(message[i]))
+            for i in range(N)
+        ]
+        assert 0.001 * bound < max(abs(error) for error in errors) <= bound
+    solver.close()
+    # Messages are off by no more than their bounds.
     monkeypatch.setattr("fastadmm.secrecy.masks._BITS", 30)
     blocks, problem = build(4)
     solver = Solver(problem, sums(history=5, gap=0.0))
@@ -282,23 +303,6 @@ def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch):
     off = np.zeros(len(gram))
     off[len(gram) - len(c.skew) :] = c.skew
     assert (np.abs(gram - c.gram) <= np.maximum.outer(off, off) + 1e-14).all()
-    solver.close()
-
-
-def test_bounds_of_messages_count_the_rounding_of_combinations():
-    """The grid is finer than that. Messages beside exact products of the directions that parties hold."""
-    blocks, problem = build(4, widths=(3, 3), lam=0.1)
-    solver = Solver(problem, sums(gap=0.0))
-    solver.round()
-    c = solver.coordinator
-    for j, (message, bound) in enumerate(zip(c.messages, c.spread)):
-        parts = [(block, party.directions[j]) for block, party in zip(blocks, solver.parties)]
-        errors = [
-            sum(Fraction(float(x)) * Fraction(float(w)) for block, d in parts for x, w in zip(block[i], d))
-            - Fraction(float(message[i]))
-            for i in range(N)
-        ]
-        assert 0.001 * bound < max(abs(error) for error in errors) <= bound
     solver.close()
 
 
@@ -323,18 +327,6 @@ def test_begun_at_given_weights(loss):
     solver.close()
     zero = StartingPoint([np.zeros_like(x) for x in cold.weights], 0.0)
     assert solve(problem, options, start=zero).objective == pytest.approx(cold.objective, rel=1e-5)
-
-
-def test_a_party_without_newton_directions_takes_part():
-    _, problem = build(5)
-    solver = Solver(problem, sums())
-    solver.parties[1].kind = "gradient"
-    for _ in range(40):
-        record = solver.round()
-        if record.gap <= 1e-9:
-            break
-    assert record.gap <= 1e-9
-    solver.close()
 
 
 # --- what leaves a party ----------------------------------------------------------------------------------

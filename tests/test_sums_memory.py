@@ -9,24 +9,16 @@ import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.consent import (
-    agent_approve,
-    approve_fingerprints,
-    asked_file,
-    consent_to_run,
-    run_description,
-    shown_digest,
-)
+from fastadmm.between.consent import approve_fingerprints, consent_to_run, run_description, shown_digest
 from fastadmm.between.memory import memory_folder
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope
 from fastadmm.errors import FormatError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
 from fastadmm.secrecy.masks import add_up, from_grid
 from fastadmm.store.party_file import open_party
 
-from test_consent import CALLER, party_file, terms_of
+from test_consent import CALLER, Asker, party_file, terms_of
 
 pytest.importorskip("cryptography", reason='needs cryptography: pip install "fastadmm[secrecy]"')
 
@@ -38,13 +30,13 @@ FEATURES = {
 TESTED = np.random.default_rng(9).normal(size=(20, 3))
 
 
-class Member:
+class Member(Asker):
     """One party of a run with sums only, and a coordinator that asks it by hand."""
 
     def __init__(self, home, name, run, names, **files):
         home.mkdir(parents=True)
         self.home, self.name, self.run, self.names = home, name, run, names
-        self.state, self.said = home / "state", []
+        self.state, self.said = home / "state", list[str]()
         self.data = party_file(home / f"{name}.h5", name, files.get("features", FEATURES.get(name)))
         self.test = home / "test" / f"{name}.h5"
         self.test.parent.mkdir()
@@ -60,17 +52,6 @@ class Member:
         own = self.test if test else None
         self.agent = Agent(self.data.path, self.state, threads=1, test=own, say=self.said.append)
 
-    def ask(self, *calls):
-        number = self.previous + 1
-        raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
-        got = self.agent.handle(CALLER, self.name, raw)
-        envelope = open_envelope(got, len(got), "answer")
-        if envelope.head["kind"] == "refusal":
-            return None, envelope.head["code"]
-        found = answer_of(envelope, calls[-1], N, "answer")
-        self.previous, self.answered = number, digest_of(got)
-        return found.answer, ""
-
     def terms(self):
         return {
             "family": "subspace_sums",
@@ -82,8 +63,7 @@ class Member:
     def start(self, **limits):
         begin = ("start", terms_of(self.data, **self.terms()))
         assert self.ask(begin)[1] == "run"
-        own = asked_file(self.run, self.state), self.data.path, self.state
-        agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+        self.look(self.run, confirm=shown_digest(self.look(self.run)))
         path = self.state / self.run / "approval.toml"
         write_approval(replace(open_approval(path), **limits), force=True)
         return self.ask(begin)[1]
@@ -155,11 +135,8 @@ def test_the_owner_is_told_of_earlier_sums(tmp_path, opened):
     assert [member.start() for member in members] == ["", "", ""]
     alone = begun(opened, tmp_path, SECOND, "BC")[0]
     for family, told in (("subspace", True), ("subspace_sums", True), ("fusion", False)):
-        more = (
-            {"privacy": privacy_text(Privacy(mode="fusion", epsilon=1.0, delta=1e-6))}
-            if family == "fusion"
-            else {}
-        )
+        private = {"privacy": privacy_text(Privacy(mode="fusion", epsilon=1.0, delta=1e-6))}
+        more = private if family == "fusion" else {}
         terms = terms_of(alone.data, family=family, parties="B,C", **more)
         document = run_description(SECOND, CALLER, {"B": terms})
         words = " ".join(" ".join(consent_to_run(document, "x", alone.data.path, alone.state).words).split())
@@ -178,17 +155,14 @@ def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     first = members[0]
     first.agent.close()
     shutil.copytree(first.state, tmp_path / "backup")
-    scores = (
-        "masked_scores",
-        {"exchange": 3, "rows": "test", "coefficients": np.array([1.0, 0.0]), "step": STEP},
-    )
+    about = {"exchange": 3, "rows": "test", "coefficients": np.array([1.0, 0.0]), "step": STEP}
     before = first.previous, first.answered
 
     def asked_again():
         first.previous, first.answered = before
         first.restart()
         try:
-            return first.ask(scores)
+            return first.ask(("masked_scores", about))
         finally:
             first.agent.close()
             shutil.rmtree(first.state)

@@ -14,7 +14,7 @@ from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.partition import open_partition
 
-from run_tools import run
+from run_tools import run, within
 
 
 def column(path, cells, **options):
@@ -83,16 +83,26 @@ def test_codes_stay_categories(tmp_path, cells):
     assert partition.parties[0].feature_names == [f"v={cell}" for cell in sorted(cells)]
 
 
-def test_marks_are_found_beyond_the_first_rows(tmp_path):
+def test_marks_and_points(tmp_path):
     # Earlier cells have been read as decimal points when a later one shows that points group thousands.
     cells = ["1.230"] * 17000 + ["1.234,5"]
     assert column(tmp_path, cells)[0] == 1230
-
-
-def test_points_beside_decimal_commas_are_read_as_types_say(tmp_path):
+    # Points beside decimal commas are read as types say.
+    tmp_path = within(tmp_path)
     (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")
     as_numbers = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, types=["a=number"])
     np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
+    # A unit that training needs is needed later.
+    tmp_path = within(tmp_path)
+    column(tmp_path, ["5k", "7k", "9k"], types=["v=number"])
+    (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
+    with pytest.raises(InputError, match=r"column 'v': '5000' is not a number, as the training table.*'k'"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
+    # What rows decide is not public.
+    tmp_path = within(tmp_path)
+    found = ColumnEncoding("income", reading=str(CellReading(decimal=",", from_rows=True)))
+    stated = ColumnEncoding("income", reading=str(CellReading(decimal=",")))
+    assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
 def test_a_mark_that_training_never_decided_is_refused(tmp_path):
@@ -129,27 +139,17 @@ def test_numbers_that_mean_missing_are_missing_however_they_are_written(tmp_path
 def test_labels_of_new_tables_are_read_as_those_of_training(tmp_path):
     (tmp_path / "x.csv").write_text("a;y\n1;1.200,5\n2;7,25\n3;8\n")
     old = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
-    assert old.labels is not None
     np.testing.assert_array_equal(old.labels.y, [1200.5, 7.25, 8.0])
     (tmp_path / "x.csv").write_text("a;y\n1;1.234\n2;950\n")
     for given in ({"label": "y"}, {}):
         new = convert(tmp_path / "x.csv", tmp_path / "q", like=tmp_path / "p", force=True, **given)
-        assert new.labels is not None
         np.testing.assert_array_equal(new.labels.y, [1234.0, 950.0])
     # It goes on from one partition to the next.
     again = convert(tmp_path / "x.csv", tmp_path / "r", label="y", like=tmp_path / "q")
-    assert again.labels is not None
     np.testing.assert_array_equal(again.labels.y, [1234.0, 950.0])
     (tmp_path / "x.csv").write_text("a;y\n1;7.25\n2;950\n")
     with pytest.raises(InputError, match=r"'7\.25' is not a number, as the labels of training"):
         convert(tmp_path / "x.csv", tmp_path / "s", label="y", like=tmp_path / "p")
-
-
-def test_a_unit_that_training_needs_is_needed_later(tmp_path):
-    column(tmp_path, ["5k", "7k", "9k"], types=["v=number"])
-    (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
-    with pytest.raises(InputError, match=r"column 'v': '5000' is not a number, as the training table.*'k'"):
-        convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
 
 
 BANK = """cust_no;y;income;joined;city
@@ -231,12 +231,6 @@ def test_damaged_readings_are_refused(text):
 )  # fmt: skip
 def test_readings_survive_as_text(reading):
     assert CellReading.parse(str(reading)) == reading
-
-
-def test_what_rows_decide_is_not_public():
-    found = ColumnEncoding("income", reading=str(CellReading(decimal=",", from_rows=True)))
-    stated = ColumnEncoding("income", reading=str(CellReading(decimal=",")))
-    assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ def test_order_of_rows_does_not_matter(pair):
         assert one.path.read_bytes() == other.path.read_bytes()
 
 
+def test_statistics_come_from_joined_rows_alone(pair):
+    # Row 5 of the bank (age 50) is in no other table: neither mean nor median may see it.
+    guest = convert(*pair, standardize=True).parties[0]
+    assert guest.transform.center is not None
+    assert guest.transform.center[0] == pytest.approx(30.0)
+
+
 def test_ids_that_are_text_are_sorted_by_code_point(tmp_path):
     (tmp_path / "a.csv").write_text("id,y,u\nb,1,1\n007,0,2\na,0,3\nä,1,4\n")
     (tmp_path / "b.csv").write_text("id,v\na,1\nä,2\n007,3\n7,4\nb,5\n")
@@ -85,11 +92,30 @@ def test_numbers_can_be_categories(pair):
     assert convert(*pair, categorical=["zone"]).parties[1].feature_names == ["zone=1", "zone=2"]
 
 
-def test_statistics_come_from_joined_rows_alone(pair):
-    # Row 5 of the bank (age 50) is in no other table: neither mean nor median may see it.
-    guest = convert(*pair, standardize=True).parties[0]
-    assert guest.transform.center is not None
-    assert guest.transform.center[0] == pytest.approx(30.0)
+def test_guest_with_labels_only_is_no_party(pair):
+    partition = convert(*pair, drop=["age", "city"])
+    assert [party.name for party in partition.parties] == ["host"]
+    again = convert(*pair, out="q", like=partition.path)
+    assert [party.name for party in again.parties] == ["host"]
+    np.testing.assert_array_equal(again.labels.y, partition.labels.y)
+
+
+def test_too_many_categories(pair):
+    pair[0].write_text("id,y,note\n" + "".join(f"{i},{i % 2},note {i}\n" for i in range(150)))
+    pair[1].write_text("id,orders\n" + "".join(f"{i},{i}\n" for i in range(150)))
+    with pytest.raises(
+        InputError, match=r"column 'note': 150 different texts .*--drop note.*--categorical note"
+    ):
+        convert(*pair)
+    assert convert(*pair, categorical=["note"]).parties[0].n_features == 150
+
+
+def test_duplicates_by_choice(pair):
+    pair[0].write_text(BANK + "3,no,99,Oslo\n")
+    np.testing.assert_array_equal(convert(*pair, duplicates="first").parties[0].load()[:, 0], [40, 30, 20])
+    np.testing.assert_array_equal(convert(*pair, duplicates="drop", out="q").parties[0].ids(), [7, 9])
+    last = convert(*pair, duplicates="last", out="r").parties[0].load()[:, 0]
+    np.testing.assert_array_equal(last, [99, 30, 20])
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
@@ -115,14 +141,6 @@ def test_replay_on_new_tables(pair, tmp_path, storage, capsys):
     assert new.labels is None
 
 
-def test_guest_with_labels_only_is_no_party(pair):
-    partition = convert(*pair, drop=["age", "city"])
-    assert [party.name for party in partition.parties] == ["host"]
-    again = convert(*pair, out="q", like=partition.path)
-    assert [party.name for party in again.parties] == ["host"]
-    np.testing.assert_array_equal(again.labels.y, partition.labels.y)
-
-
 def test_parquet_gives_what_csv_gives(pair, tmp_path):
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
@@ -140,24 +158,6 @@ def test_encodings_are_recognised(pair, encoding):
     assert convert(*pair).parties[0].feature_names[-1] == "city=Zürich"
 
 
-def test_too_many_categories(pair):
-    pair[0].write_text("id,y,note\n" + "".join(f"{i},{i % 2},note {i}\n" for i in range(150)))
-    pair[1].write_text("id,orders\n" + "".join(f"{i},{i}\n" for i in range(150)))
-    with pytest.raises(
-        InputError, match=r"column 'note': 150 different texts .*--drop note.*--categorical note"
-    ):
-        convert(*pair)
-    assert convert(*pair, categorical=["note"]).parties[0].n_features == 150
-
-
-def test_duplicates_by_choice(pair):
-    pair[0].write_text(BANK + "3,no,99,Oslo\n")
-    np.testing.assert_array_equal(convert(*pair, duplicates="first").parties[0].load()[:, 0], [40, 30, 20])
-    np.testing.assert_array_equal(convert(*pair, duplicates="drop", out="q").parties[0].ids(), [7, 9])
-    last = convert(*pair, duplicates="last", out="r").parties[0].load()[:, 0]
-    np.testing.assert_array_equal(last, [99, 30, 20])
-
-
 def test_ids_that_differ_by_prefix_and_zeros(pair):
     pair[1].write_text("id,orders\nC-0009,1\nC-0007,2\nC-0004,9\nC-0003,4\n")
     joined = convert(*pair, id_pattern="(?:C-0*)?([0-9]+)")
@@ -169,6 +169,17 @@ def test_ids_that_differ_by_prefix_and_zeros(pair):
     assert run("align", *tables, "-o", rows) == 0
     again = convert(*pair, out="q", alignment=rows, id_pattern="(?:C-0*)?([0-9]+)")
     assert again.row_digest == joined.row_digest
+
+
+def test_numbers_near_the_largest(pair):
+    pair[0].write_text("id,y,age\n7,1,1e308\n3,0,1.7e308\n9,0,NA\n")
+    filled = convert(*pair, missing="mean").parties[0].load()
+    np.testing.assert_allclose(filled[:, 0], [1.7e308, 1e308, 1.35e308])
+    with pytest.raises(InputError, match=r"bank\.csv: values too large to standardise"):
+        convert(*pair, missing="mean", standardize=True, out="q")
+    with pytest.raises(InputError, match="does not fit float32"):
+        convert(*pair, missing="mean", dtype="float32", out="q")
+    assert not (pair[0].parent / "q").exists()
 
 
 def test_dry_run_shows_types_and_writes_nothing(pair, tmp_path, capsys):
@@ -198,17 +209,6 @@ def test_encoder_survives_and_is_guarded(pair):
         file["encoder"].attrs["missing"] = "mean"
     with pytest.raises(FormatError, match="key 'encoder': does not agree with its digest"):
         open_partition(pair[0].parent / "p")
-
-
-def test_numbers_near_the_largest(pair):
-    pair[0].write_text("id,y,age\n7,1,1e308\n3,0,1.7e308\n9,0,NA\n")
-    filled = convert(*pair, missing="mean").parties[0].load()
-    np.testing.assert_allclose(filled[:, 0], [1.7e308, 1e308, 1.35e308])
-    with pytest.raises(InputError, match=r"bank\.csv: values too large to standardise"):
-        convert(*pair, missing="mean", standardize=True, out="q")
-    with pytest.raises(InputError, match="does not fit float32"):
-        convert(*pair, missing="mean", dtype="float32", out="q")
-    assert not (pair[0].parent / "q").exists()
 
 
 def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):

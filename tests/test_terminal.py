@@ -45,16 +45,13 @@ def test_tables_fit_and_cut_nothing(monkeypatch, capsys, width):
         assert all(out.count(f" {row[2]} ") == len(NAMES) - 3 for row in ROWS)
 
 
-def test_a_pipe_gets_the_table_as_wide_as_it_is(capsys):
+def test_pipes_and_commands(capsys):
     terminal.show(wide_table(), "a sentence " * 30)
     lines = capsys.readouterr().out.split("\n")
     assert re.split(r"  +", lines[2].strip()) == NAMES
     assert lines[-2] == "a sentence " * 30
     assert all(line == line.rstrip() for line in lines[:-2])
-
-
-def test_commands_print_by_these_helpers():
-    """A bare ``print`` is for JSON, and for help, whose lines are broken already."""
+    # A bare ``print`` is for JSON, and for help, whose lines are broken already.
     for path in sorted((ROOT / "fastadmm" / "cli").glob("*.py")):
         if path.name == "terminal.py":
             continue

@@ -99,13 +99,21 @@ def lagrangian_steps(problem, r, rounds):
     return found
 
 
-def test_lemma_4_without_the_number_of_parties_promises_descent_where_the_lagrangian_rises():
+def test_descent_with_and_without_the_number_of_parties():
     for step in lagrangian_steps(copies(3, lam=1e-3), 2.0, 12):
         assert step["printed"] < 0.0
         assert step["half"] < 0.0
         assert step["change"] > 0.0
         # one sample, equal parties: what is lost is the overshoot, and the corrected form is an equality
         assert step["change"] == pytest.approx(step["corrected"], rel=1e-9)
+    # (c) alone: r (r + 1) > 2, two equal blocks that are not of full column rank.
+    block = np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]])
+    problem = make_problem(
+        [block, block], np.array([1.0, -1.0, 2.0]), loss="squared", lam=1e-3, fit_intercept=False
+    )
+    for step in lagrangian_steps(problem, 1.01, 40):
+        assert step["messages"] <= 0.0
+        assert step["change"] <= step["messages"] + 1e-12
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
@@ -132,17 +140,6 @@ def test_lemma_4_corrected_holds_for_random_blocks(loss, n_parties):
         assert exceeded == 0
     elif loss == "squared":  # the form without M - 1 fails here as well
         assert exceeded > 0
-
-
-def test_two_parties_descend_whatever_the_blocks():
-    """(c) alone: r (r + 1) > 2, two equal blocks that are not of full column rank."""
-    block = np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]])
-    problem = make_problem(
-        [block, block], np.array([1.0, -1.0, 2.0]), loss="squared", lam=1e-3, fit_intercept=False
-    )
-    for step in lagrangian_steps(problem, 1.01, 40):
-        assert step["messages"] <= 0.0
-        assert step["change"] <= step["messages"] + 1e-12
 
 
 # --- sharing under noise of any size

@@ -138,7 +138,7 @@ def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, log, settin
     assert logged[0][-1] != logged[1][-1]
 
 
-def test_every_field_of_a_round_is_withheld_or_known():
+def test_every_field_is_known():
     """A field that is added to the rounds is not published by accident: private runs publish none."""
     record = RoundRecord(1, 0.5, 1.0, 0.1, 0.2, 3.0, 4.0, 5.0, 6.0, 7.0, [8.0], test={"auc": 0.9, "x": None})
     assert round_numbers(record, ["bank"], private=True) == {}
@@ -147,9 +147,7 @@ def test_every_field_of_a_round_is_withheld_or_known():
     assert shown["test/auc"] == 0.9
     assert "test/x" not in shown
     assert all(map(math.isfinite, shown.values()))
-
-
-def test_settings_hold_no_digests_and_no_directories():
+    # Settings hold no digests and no directories.
     config = {
         "data": "/secret/place/a.parts",
         "lambda": 1.0,

@@ -44,7 +44,7 @@ def test_leaves_of_a_node_are_leaves_of_the_whole(n, level):
         assert list(halved(stop - start, 1 << (level - up))) == inside
 
 
-def test_how_many_leaves():
+def test_numbers_of_leaves():
     assert [leaves_of(n) for n in (1, 4095, 8191, 8192, 32561, 10**5, 10**6)] == [1, 1, 1, 2, 4, 16, 64]
     assert leaves_of(10**9) == 4096  # 256 cores, sixteen times each
     assert leaves_of(2000, entries=2000 * 500.0) == 2
@@ -53,10 +53,7 @@ def test_how_many_leaves():
     assert leaves_of(10**6, 1e8, 1e8 / 1e6) == 64
     assert leaves_of(10**6, 1e8, 0.01) == 16
     assert leaves_of(10**6, 1e8, 0.01, fewest=4) == 4
-
-
-def test_wide_sums_have_few_leaves():
-    # Each leaf zeroes and adds all of its sums: of few entries for each that takes longer than the entries.
+    # Wide sums have few leaves.
     wide = {
         (20_000, 200_000): 1,
         (100_000, 200_000): 2,

@@ -64,7 +64,7 @@ class Declared(Silent):
         return (Constants(self.said, "a rotation", self.origin),)
 
 
-def test_a_step_that_does_not_declare_itself_is_refused():
+def test_undeclared_and_old_steps_count_as_private(tmp_path, capsys):
     with pytest.raises(ConfigError, match="Silent does not say where its constants come from"):
         private_constants([Silent()])
     with pytest.raises(ConfigError, match="Declared does not say where its 'rotation' comes from"):
@@ -73,15 +73,12 @@ def test_a_step_that_does_not_declare_itself_is_refused():
         private_constants([Declared(origin="secret")])
     assert private_constants([Transform(), Declared()]) == ["a rotation"]
     assert private_constants([Declared(origin="public"), Declared(origin="charged")]) == []
-
-
-def test_every_step_that_a_party_file_may_hold_is_asked(tmp_path):
-    """A new kind of step is a new key of the file; it has to be among the steps that are asked."""
-    party = convert(tmp_path, "p", missing="mean").parties[1]
-    assert {type(step).__name__.lower() for step in party.steps} == _ROOT_KEYS[""] - {"X", "obs", "var"}
-
-
-def test_inspect_says_it_before_anything_is_trained(tmp_path, capsys):
+    # They carry no declaration of their own: what they hold decides.
+    old = Encoder((ColumnEncoding("city", ("Oslo", "Rome")), ColumnEncoding("age")))
+    assert private_constants([old]) == ["categories of 'city'"]
+    assert private_constants([Encoder((ColumnEncoding("age"),))]) == []
+    assert private_constants([Transform(scale=np.ones(2))]) == ["centres or scales of columns"]
+    # Inspect says it before anything is trained.
     convert(tmp_path, "p", missing="mean")
     assert run("inspect", tmp_path / "p") == ExitCode.OK
     shown = " ".join(capsys.readouterr().out.split())
@@ -91,12 +88,10 @@ def test_inspect_says_it_before_anything_is_trained(tmp_path, capsys):
     assert [bool(party["private_constants"]) for party in found] == [True, True]
 
 
-def test_old_encoders_and_transforms_count_as_private():
-    """They carry no declaration of their own: what they hold decides."""
-    old = Encoder((ColumnEncoding("city", ("Oslo", "Rome")), ColumnEncoding("age")))
-    assert private_constants([old]) == ["categories of 'city'"]
-    assert private_constants([Encoder((ColumnEncoding("age"),))]) == []
-    assert private_constants([Transform(scale=np.ones(2))]) == ["centres or scales of columns"]
+def test_every_step_that_a_party_file_may_hold_is_asked(tmp_path):
+    """A new kind of step is a new key of the file; it has to be among the steps that are asked."""
+    party = convert(tmp_path, "p", missing="mean").parties[1]
+    assert {type(step).__name__.lower() for step in party.steps} == _ROOT_KEYS[""] - {"X", "obs", "var"}
 
 
 # --- runs

@@ -21,13 +21,21 @@ FIRST = np.random.default_rng(0).normal(size=1000)
 SECOND = np.random.default_rng(1).normal(size=1000)
 
 
-def test_rows_outside_the_range_are_left_alone():
+def test_rows_and_numbers():
     out = np.full(1000, 7.0)
     shifted_sum(FIRST, 1.0, SECOND, 0.3, 1.0, out, 5, 900)
     assert np.array_equal(out[5:900], ((FIRST + SECOND) + 0.3)[5:900])
     shifted_sum(FIRST, -1.0, SECOND, 0.0, 0.25, out, 5, 900)
     assert np.array_equal(out[5:900], ((FIRST - SECOND) * 0.25)[5:900])
     assert (out[[*range(5), *range(900, 1000)]] == 7.0).all()
+    # Numbers are chosen.
+    vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
+    out = np.full((2, 5), np.nan)
+    factors = np.array([1.0, 3.0])
+    chosen(vectors, places, factors, out, 1, 4)
+    for v, factor, own in zip(vectors, factors, out):
+        assert np.array_equal(own[1:4], factor * v[places[1:4]])
+        assert np.isnan(own[[0, 4]]).all()
 
 
 @pytest.mark.parametrize("rows", [(0, 1000), (3, 4), (7, 71), (10, 10), (936, 1000)])
@@ -102,16 +110,6 @@ def test_sums_by_halves_go_where_they_are_wanted(inside):
     sum_by_halves(rows, out, 3, 40)
     assert np.array_equal(out[3:40], expected[3:40])
     assert inside or (out[[*range(3), *range(40, 50)]] == 7.0).all()
-
-
-def test_numbers_are_chosen():
-    vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
-    out = np.full((2, 5), np.nan)
-    factors = np.array([1.0, 3.0])
-    chosen(vectors, places, factors, out, 1, 4)
-    for v, factor, own in zip(vectors, factors, out):
-        assert np.array_equal(own[1:4], factor * v[places[1:4]])
-        assert np.isnan(own[[0, 4]]).all()
 
 
 def test_an_engine_of_some_rows_has_the_other_do_its_work():

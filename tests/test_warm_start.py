@@ -84,12 +84,18 @@ def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme, regul
     assert again.objective <= cold.objective * (1 + 1e-9)
 
 
-def test_weights_outside_the_set_are_brought_into_it():
+def test_starts_outside_the_set_or_with_an_intercept():
     start = StartingPoint([np.full(4, -3.0), np.full(5, 2.0)])
     result = solve(problem("logistic", 1e-2, constraint="box:-1,1"), SolverOptions(gap=1e-8), start=start)
     cold = solve(problem("logistic", 1e-2, constraint="box:-1,1"), SolverOptions(gap=1e-8))
     assert abs(result.objective - cold.objective) <= 2e-8 * cold.objective
     assert all(np.abs(x).max() <= 1.0 for x in result.weights)
+    # A start with intercept is refused where none is fitted.
+    with pytest.raises(InputError, match="has an intercept, but none is fitted"):
+        solve(
+            problem("logistic", 1e-2, fit_intercept=False),
+            start=StartingPoint([np.zeros(4), np.zeros(5)], 1.0),
+        )
 
 
 @pytest.mark.parametrize(
@@ -105,11 +111,3 @@ def test_weights_outside_the_set_are_brought_into_it():
 def test_a_start_of_another_problem_is_refused(start, message):
     with pytest.raises(InputError, match=message):
         solve(problem("logistic", 1e-2), start=start)
-
-
-def test_a_start_with_intercept_is_refused_where_none_is_fitted():
-    with pytest.raises(InputError, match="has an intercept, but none is fitted"):
-        solve(
-            problem("logistic", 1e-2, fit_intercept=False),
-            start=StartingPoint([np.zeros(4), np.zeros(5)], 1.0),
-        )

@@ -56,11 +56,26 @@ def test_who_adds_nothing_or_the_same_to_everybody_gets_that(values, extra):
     assert shares[:-1] == shapley_values(values)
 
 
-def test_no_game():
+def test_games_and_plans():
     with pytest.raises(ValueError, match="power of two"):
         shapley_values([0.0, 1.0, 2.0])
     with pytest.raises((ValueError, OverflowError)):
         shapley_values([0.0, math.nan])
+    # Plan has every coalition once.
+    for n in (1, 2, 3, 5):
+        plan = plan_coalitions(n, exact=True)
+        assert len(plan) == len(set(plan)) == 2**n
+        few = plan_coalitions(n, exact=False)
+        assert plan[: len(few)] == few
+        assert {len(c) for c in few} == {0, 1, n - 1, n}
+    # Many parties are left out one by one.
+    problem, *_ = a_problem(n_parties=11, n=120)
+    worth = measure_worth(problem, SolverOptions(gap=1e-2))
+    assert len(worth.coalitions) == 2 * 11 + 2
+    assert worth.shapley() is None
+    assert "2048 coalitions" in worth.reason
+    with pytest.raises(ConfigError, match="at most 10"):
+        measure_worth(problem, exact=True)
 
 
 # --- coalitions ----------------------------------------------------------------------------------
@@ -79,7 +94,7 @@ def a_problem(n_parties=3, n=240, loss="logistic", **options):
     return problem, [b[:half] for b in blocks], [b[half:] for b in blocks], y[:half], y[half:]
 
 
-def test_every_coalition_is_the_model_of_its_columns():
+def test_every_coalition_is_a_model():
     from sklearn.linear_model import LogisticRegression
 
     problem, train, held, y, y_test = a_problem()
@@ -99,9 +114,7 @@ def test_every_coalition_is_the_model_of_its_columns():
         -np.mean(y_test * np.log(rate) + (1 - y_test) * np.log(1 - rate)), abs=1e-9
     )
     assert worth.of(0, "auc") == 0.5
-
-
-def test_table_says_what_the_coalitions_say():
+    # Table says what the coalitions say.
     problem, *_ = a_problem()
     worth = measure_worth(problem, label_party=1, metric="log_loss")
     for m, row in enumerate(worth.table()):
@@ -150,25 +163,6 @@ def test_multinomial_coalitions():
     counts = np.bincount(y[:100].astype(int)) / 100
     assert worth.of(0, "log_loss") == pytest.approx(-np.log(counts[y[100:].astype(int)]).mean(), abs=1e-6)
     assert all(share > 0 for share in worth.shapley("log_loss"))
-
-
-def test_many_parties_are_left_out_one_by_one():
-    problem, *_ = a_problem(n_parties=11, n=120)
-    worth = measure_worth(problem, SolverOptions(gap=1e-2))
-    assert len(worth.coalitions) == 2 * 11 + 2
-    assert worth.shapley() is None
-    assert "2048 coalitions" in worth.reason
-    with pytest.raises(ConfigError, match="at most 10"):
-        measure_worth(problem, exact=True)
-
-
-def test_plan_has_every_coalition_once():
-    for n in (1, 2, 3, 5):
-        plan = plan_coalitions(n, exact=True)
-        assert len(plan) == len(set(plan)) == 2**n
-        few = plan_coalitions(n, exact=False)
-        assert plan[: len(few)] == few
-        assert {len(c) for c in few} == {0, 1, n - 1, n}
 
 
 # --- runs on disk --------------------------------------------------------------------------------

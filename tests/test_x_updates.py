@@ -79,7 +79,7 @@ def test_conjugate_gradients_reach_the_solution_by_warm_starts(shape, sparse):
         assert value(x) <= value(start)
 
 
-def test_conjugate_gradients_with_empty_columns_and_a_zero_target():
+def test_odd_matrices():
     D = naive.dense(matrix((20, 5), False))
     D[:, 2] = 0.0
     with Engine(1) as engine:
@@ -88,9 +88,7 @@ def test_conjugate_gradients_with_empty_columns_and_a_zero_target():
         assert not update.solve(np.zeros(20), 0.5, np.zeros(5), engine).any()
         assert update.solve(np.ones(20), 0.5, np.zeros(5), engine)[2] == 0.0
         np.testing.assert_allclose(update.solve(np.zeros(20), 0.5, np.ones(5), engine), 0.0, atol=1e-3)
-
-
-def test_singular_gram_matrices_are_harmless():
+    # Singular gram matrices are harmless.
     D = np.ones((12, 4))
     w = np.arange(12.0)
     with Engine(1) as engine:

@@ -25,15 +25,8 @@ SCHEMES = (
     *(("sharing", "auto"), ("gauss-seidel", "auto")),
 )
 COLUMNS = (
-    "plain",
-    "plain",
-    "shifted",
-    "scaled",
-    "shifted and scaled",
-    "copies",
-    "constant",
-    "sparse",
-    "whole",
+    *("plain", "plain", "shifted", "scaled", "shifted and scaled"),
+    *("copies", "constant", "sparse", "whole"),
 )
 
 #: Share of small problems with nothing awkward about them: a ridge, an intercept, some columns and rows.

@@ -152,10 +152,15 @@ def _rows_swapped(matrix: Array) -> Array:
     return matrix
 
 
-def _one_entry(matrix: Array) -> Array:
-    at = np.unravel_index(int(np.argmax(np.abs(matrix))), matrix.shape)
-    matrix[at] *= 1.01
-    return matrix
+def _at_largest(change: Callable[[float], float]) -> Change:
+    """The largest number of all becomes another one."""
+
+    def changed(numbers: Array) -> Array:
+        at = np.unravel_index(int(np.argmax(np.abs(numbers))), numbers.shape)
+        numbers[at] = change(numbers[at])
+        return numbers
+
+    return changed
 
 
 CHANGES: dict[str, Change] = {
@@ -163,7 +168,7 @@ CHANGES: dict[str, Change] = {
     "skipped": lambda matrix: 0.0 * matrix,
     "row dropped": _row_dropped,
     "rows swapped": _rows_swapped,
-    "one entry": _one_entry,
+    "one entry": _at_largest(lambda value: 1.01 * value),
     "columns turned": lambda matrix: np.roll(matrix, 1, axis=1),
     "single precision": lambda matrix: matrix.astype(np.float32).astype(np.float64),
     "centred": lambda matrix: matrix - matrix.mean(axis=0),
@@ -230,25 +235,6 @@ def _patched(name: str, function: Any) -> Callable[[], None]:
     return lambda: setattr(prover, name, original)
 
 
-def _noise(u: Array) -> Array:
-    return u * np.random.default_rng(0).uniform(0.5, 1.5, len(u))
-
-
-def _nan(u: Array) -> Array:
-    u[0] = np.nan
-    return u
-
-
-def _one_missing(u: Array) -> Array:
-    u[int(np.argmax(np.abs(u)))] = 0.0
-    return u
-
-
-def _one_large(u: Array) -> Array:
-    u[int(np.argmax(np.abs(u)))] *= 1e3
-    return u
-
-
 def _of_problem(**changes: Callable[[Any], Any]) -> Fault:
     """A prover that reads another problem than the one that was fitted."""
 
@@ -290,11 +276,11 @@ FAULTS: dict[str, Fault] = {
     "u: an old gradient": _old_gradient,
     "u: single precision": _of_u(lambda u: u.astype(np.float32).astype(np.float64)),
     "u: of other rows": _of_u(lambda u: np.roll(u, 1)),
-    "u: noise": _of_u(_noise),
+    "u: noise": _of_u(lambda u: u * np.random.default_rng(0).uniform(0.5, 1.5, len(u))),
     "u: zero": _of_u(np.zeros_like),
-    "u: not a number": _of_u(_nan),
-    "u: an entry is missing": _of_u(_one_missing),
-    "u: an entry far outside": _of_u(_one_large),
+    "u: not a number": _of_u(_at_largest(lambda value: np.nan)),
+    "u: an entry is missing": _of_u(_at_largest(lambda value: 0.0)),
+    "u: an entry far outside": _of_u(_at_largest(lambda value: 1e3 * value)),
     "u: twice": _of_u(lambda u: 2.0 * u),
     "u: weights forgotten": _of_u(np.sign),
     "conjugate: none": _loss("conjugate", lambda value, given: 0.0),
