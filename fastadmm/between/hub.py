@@ -10,32 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import TypeVar
 
+from fastadmm.between import schema
 from fastadmm.between.journal import Journal
 from fastadmm.between.letters import Waiting
-from fastadmm.between.schema import (
-    Message,
-    ProtocolError,
-    Refusal,
-    Request,
-    answer_of,
-    answer_to,
-    digest_of,
-    encode_request,
-    most_bytes,
-    open_envelope,
-    unapproved,
-)
-from fastadmm.between.socket import Lost
+from fastadmm.between.schema import Message, Request
+from fastadmm.between.socket import Lost, Say
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.files.atomic import shown
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 #: Asks a party: its name, the request, seconds to wait; raises :class:`~fastadmm.between.socket.Lost`.
 Ask = Callable[[str, bytes, float], bytes]
@@ -58,6 +47,35 @@ class Correspondent:
     last: int = 0  # number of the last exchange whose answer was used
     answered: str = ""  # digest of its last answer
     queue: list[Asked] = field(default_factory=list)  # what the next request will hold
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request as it is sent to a party, and what its answer may be."""
+
+    request: Request
+    place: str  # what messages begin with
+    most: int  # bytes of an answer
+    n_samples: int = -1
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The request's bytes."""
+        return schema.encoded(self.request)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of these bytes."""
+        return schema.digest_of(self.raw)
+
+    def answer(self, raw: bytes, more: str = "") -> Message:
+        """What a party answered, if it is an answer to this request."""
+        try:
+            envelope = schema.open_envelope(raw, self.most, self.place)
+            found = schema.answer_of(envelope, self.request.calls[-1], self.n_samples, self.place)
+        except schema.ProtocolError as error:
+            raise FormatError(f"{error}; nothing of it is kept") from None
+        return schema.answer_to(found, self.request, self.digest, self.place, more)
 
 
 def nobody(name: str, raw: bytes, seconds: float) -> bytes:
@@ -93,7 +111,7 @@ class Hub(Elsewhere):
         ask: Ask,
         journal: Journal,
         n_classes: int = 1,
-        tell: Callable[[str], None] = lambda line: None,
+        tell: Say = lambda line: None,
     ) -> None:
         super().__init__(parties)
         self.run, self.ask, self.journal, self.tell = run, ask, journal, tell
@@ -117,26 +135,24 @@ class Hub(Elsewhere):
         """The answers; they are kept."""
         self._in_use = False
         number = 1 + max(party.last for party in self.parties)
+        most = schema.most_bytes(self.n_samples, self.n_classes)
         answers: Answers = [{} for _ in exchange.calls]
-        asked: list[tuple[int, Correspondent, Asked, bytes]] = []
-        sent: dict[str, Request] = {}
+        asked: dict[int, Question] = {}
         for k, call in enumerate(exchange.calls):
             party = self.parties[call.party]
             party.queue.append((call.name, call.made()))
             if CALLS[call.name].answer:
-                request = Request(
-                    self.run, party.name, number, party.last, party.queue, answered=party.answered
-                )
-                asked.append((k, party, party.queue[-1], encode_request(request)))
-                sent[party.name] = request
+                request = Request(self.run, party.name, number, party.last, party.queue, party.answered)
+                place = f"party {party.name}: exchange {number}"
+                asked[k] = Question(request, place, most, self.n_samples)
         if not asked:
             return answers
-        made = (self._replayed if self.replaying else self._asked)(asked, sent, number)
-        for (k, party, (name, _), _), (_, message) in zip(asked, made, strict=True):
-            answers[k] = message.answer
+        made = (self._replayed if self.replaying else self._asked)([*asked.values()], number)
+        for k, message in zip(asked, made, strict=True):
+            answers[k], party = message.answer, self.parties[exchange.calls[k].party]
             party.queue.clear()
             party.last, party.answered = number, message.digest
-            self._known.add((party.name, name))
+            self._known.add((party.name, exchange.calls[k].name))
         self._in_use = not self.replaying
         return answers
 
@@ -157,91 +173,60 @@ class Hub(Elsewhere):
         if self._in_use and len(self.journal):
             self.journal.drop_last()
 
-    def _replayed(
-        self, asked: list[tuple[int, Correspondent, Asked, bytes]], sent: dict[str, Request], number: int
-    ) -> list[tuple[bytes, Message]]:
+    def _replayed(self, asked: Sequence[Question], number: int) -> list[Message]:
         """Answers of an exchange that was made before."""
         _, *parts = next(self._kept)
         self._left -= 1
         if len(parts) != len(asked):
             raise FormatError(f"{shown(self.journal.path)}: exchange {number} is of other parties")
-        made = []
-        for raw, (_, party, call, request) in zip(parts, asked):
-            found = self._opened(raw, party.name, number, call)
-            made.append((raw, self._answer(found, sent[party.name], digest_of(request))))
-        return made
+        more = "; other settings, labels or program than the run began with" if self.replaying else ""
+        return [question.answer(raw, more) for raw, question in zip(parts, asked)]
 
-    def _asked(
-        self, asked: list[tuple[int, Correspondent, Asked, bytes]], sent: dict[str, Request], number: int
-    ) -> list[tuple[bytes, Message]]:
+    def _asked(self, asked: Sequence[Question], number: int) -> list[Message]:
         """Answers of a new exchange, from all parties at once."""
 
-        def one(item: tuple[int, Correspondent, Asked, bytes]) -> tuple[bytes, Message | Refusal]:
-            _, party, call, request = item
-            seconds = _SECONDS if (party.name, call[0]) in self._known else _FIRST_SECONDS
+        def one(question: Question) -> tuple[bytes, Message]:
+            name = question.request.party
+            seconds = _SECONDS if (name, question.request.call) in self._known else _FIRST_SECONDS
             try:
-                raw = self.ask(party.name, request, seconds)
+                raw = self.ask(name, question.raw, seconds)
             except Lost as error:
                 raise Lost(f"exchange {number}: {error}") from None
-            return raw, self._opened(raw, party.name, number, call)
+            return raw, question.answer(raw)
 
         self.flush()  # a party answers its last request once more, but none before it
-        works = [self._threads.submit(one, item) for item in asked]
-        digests = {party.name: digest_of(raw) for _, party, _, raw in asked}  # while the parties work
-        if late := wait(works, _PATIENT).not_done:
-            absent = ", ".join(party.name for work, (_, party, *_) in zip(works, asked) if work in late)
+        works = {question.request.party: self._threads.submit(one, question) for question in asked}
+        for question in asked:
+            _ = question.digest  # it takes time, and the parties work
+        if late := wait(works.values(), _PATIENT).not_done:
+            absent = ", ".join(name for name, work in works.items() if work in late)
             self.tell(f"exchange {number}, waiting for {absent}")
-        wait(works)  # also where one has failed: nobody is asked twice at once
-
-        def use(name: str, got: tuple[bytes, Message | Refusal]) -> tuple[bytes, Message]:
-            return got[0], self._answer(got[1], sent[name], digests[name])
-
-        named = dict(zip(sent, works))
-        made = list(collect(named, use, f"exchange {number}", self.run, "run").values())
+        wait(works.values())  # also where one has failed: nobody is asked twice at once
+        made = collect(works, f"exchange {number}", self.run, "run").values()
         # While the round goes on here.
         record = [number.to_bytes(8), *(raw for raw, _ in made)]
         self._kept_by = self._threads.submit(self.journal.append, record)
-        return made
-
-    def _opened(self, raw: bytes, name: str, number: int, call: Asked) -> Message | Refusal:
-        """What a party answered."""
-        most = most_bytes(self.n_samples, self.n_classes)
-        return opened_answer(raw, most, call, self.n_samples, f"party {name}: exchange {number}")
-
-    def _answer(self, found: Message | Refusal, request: Request, digest: str) -> Message:
-        """It, if it is an answer to this request."""
-        more = "; other settings, labels or program than the run began with" if self.replaying else ""
-        place = f"party {request.party}: exchange {request.number}"
-        return answer_to(found, request, digest, place, more)
+        return [message for _, message in made]
 
 
-def opened_answer(raw: bytes, most: int, call: Asked, n_samples: int, place: str) -> Message | Refusal:
-    """What a party answered to a call."""
-    try:
-        return answer_of(open_envelope(raw, most, place), call, n_samples, place)
-    except ProtocolError as error:
-        raise FormatError(f"{error}; nothing of it is kept") from None
-
-
-def collect(
-    works: Mapping[str, Future[T]], use: Callable[[str, T], R], what: str, identifier: str, kind: str
-) -> dict[str, R]:
-    """What is made of each party's answer; of all faults the one that its owner can do something about."""
-    found: dict[str, R] = {}
-    errors: list[tuple[str, FastadmmError]] = []
+def collect(works: Mapping[str, Future[T]], what: str, identifier: str, kind: str) -> dict[str, T]:
+    """What was made of each party's answer; of all faults the one that its owner can do something about."""
+    found: dict[str, T] = {}
+    errors: dict[str, FastadmmError] = {}
     for name, work in works.items():
         try:
-            found[name] = use(name, work.result())
+            found[name] = work.result()
         except FastadmmError as error:
-            errors.append((name, error))
-    missing = [error for _, error in errors if isinstance(error, Waiting)]
-    absent = [name for name, error in errors if error.refusal == ("run" if kind == "run" else "task")]
-    lost = [error for _, error in errors if isinstance(error, Lost)]
-    for name, other in errors:
+            errors[name] = error
+    code = "run" if kind == "run" else "task"
+    absent = [name for name, error in errors.items() if error.refusal == code]
+    missing = [error for error in errors.values() if isinstance(error, Waiting)]
+    lost = [error for error in errors.values() if isinstance(error, Lost)]
+    for name, other in errors.items():
         if name not in absent and not isinstance(other, (Waiting, Lost)):
             raise other
     if absent:
-        raise unapproved(absent, identifier, kind)
+        raise schema.unapproved(absent, identifier, kind)
     if missing:
         raise Waiting.of(missing, what)
     if lost:

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fastadmm.between.schema import (
-    Envelope,
-    digest_of,
-    message_of,
-    open_envelope,
-)
-from fastadmm.between.socket import LONGEST, Handler
+from fastadmm.between.schema import Envelope, digest_of, message_of, open_envelope
+from fastadmm.between.socket import LONGEST, Handler, Say
 from fastadmm.errors import FastadmmError, FormatError, InputError, WaitingError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.modes import make_private
@@ -133,13 +128,13 @@ class Folder:
         self._state = state  # of the agent: approvals are there
         self._seen: dict[Path, list[int]] = {}
 
-    def wait(self, say: Callable[[str], None]) -> None:
+    def wait(self, say: Say) -> None:
         """Until the process is interrupted."""
         while True:
             self.answer(say)
             time.sleep(_EVERY)
 
-    def answer(self, say: Callable[[str], None]) -> None:
+    def answer(self, say: Say) -> None:
         """Answer what has come, and what was refused before its owner approved something more."""
         paths = sorted([*self._state.glob("*.toml"), *self._state.glob("*/*.toml")])
         approvals = [path.stat().st_mtime_ns for path in paths]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.between.schema import refused
-from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
@@ -32,7 +32,7 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
     """The settings of a private run; None for a run without noise."""
     if (terms["family"] in PRIVATE) != ("privacy" in terms):
         text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
-        raise refused("privacy", FormatError(text))
+        raise refused("privacy", text, FormatError)
     if "privacy" not in terms:
         return None
     try:
@@ -40,10 +40,10 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
         if isinstance(settings, DifferentialPrivacy):
             settings.check_samples(int(terms["n_samples"]))
     except (ValueError, TypeError, AttributeError, ConfigError) as error:
-        raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
+        raise refused("privacy", f"{place}: argument 'privacy': {error}", FormatError) from None
     if settings.mode != terms["family"] or not isinstance(settings, DifferentialPrivacy):
         text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
-        raise refused("privacy", FormatError(text))
+        raise refused("privacy", text, FormatError)
     return settings
 
 
@@ -114,7 +114,7 @@ def books_of(
             f"{place}: a private run (mode {terms['family']!r}): what leaves is charged to your own ledger "
             "first; name its file with --ledger"
         )
-        raise refused("privacy", InputError(text))
+        raise refused("privacy", text)
     settings = asked.with_(**{key: getattr(protection, key) for key in OWNERS})
     why = "" if settings.public_scaling else why_unproved(data.steps)
     try:
@@ -143,4 +143,4 @@ def refuse_ledger(ledger: Path | None, place: str) -> None:
             f"{place}: a run without privacy: answers are exact and nothing is charged to "
             f"{shown(ledger)}; leave --ledger out if that is meant"
         )
-        raise refused("privacy", InputError(text))
+        raise refused("privacy", text)

@@ -31,6 +31,9 @@ from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
 
+#: Is given lines for people.
+Say = Callable[[str], None]
+
 #: Whether a caller is known, and a question of so many bytes is one that it may ask.
 Known = Callable[[str, int], bool]
 
