@@ -16,8 +16,8 @@ from fastadmm.between.agent import party_step
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.audit import read_audit
 from fastadmm.between.consent import approve_fingerprints
+from fastadmm.between.hub import Waiting, ask_by_file
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import Waiting, ask_by_file
 from fastadmm.between.socket import Lost
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config

@@ -1,7 +1,5 @@
 """A party's own process, or a step of it by files: it decides what it answers, and remembers what it has."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time
@@ -16,7 +14,7 @@ from fastadmm.between.approval import APPROVAL, Approval, approve, counted_refus
 from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
 from fastadmm.between.host import KEYS, Site
-from fastadmm.between.letters import open_letter, sealed
+from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
 from fastadmm.between.scoring import ALIGNMENTS, Home

@@ -4,8 +4,6 @@ The coordinator decides what it asks; the party decides what it answers. Nothing
 in a request can widen these limits, and each of its words is of a fixed list.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -135,12 +133,17 @@ def terms_digest(terms: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+#: What an approval says as the first request does.
+_ALIKE = ("family", "loss", "regularizer", "constraint", "n_classes")
+
+
 def approve(
     request: Request, data: PartyData, place: str, path: Path, last_day: datetime.date | None = None
 ) -> Approval:
     """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
     settings = first_terms(request, data, place)
     asked = asked_privacy(settings, shown(path))
+    alike: dict[str, Any] = {key: settings.get(key) for key in _ALIKE}
     if asked is None:
         exchanges, numbers = (2 * each for each in expected(settings))
     else:  # a private run is opened, has its rounds, and ends
@@ -152,7 +155,7 @@ def approve(
         run=request.run,
         party=data.name,
         data=data.content_digest,
-        **{key: settings.get(key) for key in ("family", "loss", "regularizer", "constraint", "n_classes")},
+        **alike,
         l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
         least_lambda=_lambda(settings),
         exchanges=exchanges,

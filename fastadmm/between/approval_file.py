@@ -1,7 +1,5 @@
 """Approvals as files, in which what is not understood is refused, and in plain words for their owner."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import textwrap
@@ -191,7 +189,7 @@ def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
             not isinstance(value, kinds)
             or isinstance(value, datetime.datetime)
             or (isinstance(value, bool) and kinds != (bool,))
-            or (kinds == (list,) and not all(isinstance(name, str) for name in value))
+            or (isinstance(value, list) and not all(isinstance(name, str) for name in value))
         ):
             raise ConfigError(f"{place}: key {key!r} is not {_KINDS[kinds[-1]]}")
     for key in ("exchanges", "numbers", "requests", "rows"):

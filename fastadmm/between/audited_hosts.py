@@ -4,8 +4,6 @@ A :class:`fastadmm.between.host.Host` is what both a step by files and an agent'
 party's file, charges the party's ledger and answers; what leaves is read back from the message.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ A request waits; its owner looks at it; the digest of exactly what was shown, an
 would be written, confirms it. What changes meanwhile has another digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property

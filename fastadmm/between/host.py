@@ -1,7 +1,5 @@
 """A party whose coordinator is elsewhere: opened or restored, asked, its part of the model written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,8 +7,6 @@ the next records is written ahead: putting a record on disk then changes neither
 size nor its blocks, which file systems keep a log of, and which takes longer than the record itself.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

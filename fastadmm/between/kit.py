@@ -1,7 +1,5 @@
 """A startup kit of NVFlare: what we change in it before a site starts, and whether the site is safe then."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket as sockets

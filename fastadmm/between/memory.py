@@ -6,8 +6,6 @@ mask has left with. The files lie beside no run: in ``$FASTADMM_MEMORY``, else `
 else ``~/.local/state/fastadmm``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a private run by files is about: settings travel as text, its protection a party decides itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,7 +120,8 @@ def books_of(
         settings.refuse_unproved({data.name: why} if why else {})
     except PrivacyBudgetError as error:
         # The requester is told no more than of an owner who has not agreed.
-        raise refused("privacy", error) from None
+        error.refusal = "privacy"
+        raise
     position = int(terms["position"])
     return Books(
         settings,

@@ -5,8 +5,6 @@ coordinator is in the process that executes the recipe. In the simulator each si
 production the owners' own agents answer.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -200,7 +198,7 @@ class VerticalGLMRecipe(Recipe):
         with storage_errors(local):
             local.mkdir(parents=True, exist_ok=True)
             resources = local / "resources.json"
-            known = read_json(resources) if resources.exists() else {"format_version": 2}
+            known: dict[str, Any] = read_json(resources) if resources.exists() else {"format_version": 2}
             allowed = sorted(set(ALLOWED).union(known.get("class_allow_list", ())))
             write_json(resources, known | {"class_allow_list": allowed})
             write_socket(local, relay)

@@ -1,7 +1,5 @@
 """A party's side of what its part of a model is asked for: scores of rows, and what standard errors need."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -23,8 +23,8 @@ from fastadmm.between.approval import Answered, Approval
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
 from fastadmm.between.host import Host, Site, write_fingerprints
+from fastadmm.between.hub import KEPT_BYTES
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.memory import answer_once, join_sum
 from fastadmm.between.schema import Message, Request, refused
 from fastadmm.conversation.calls import check_answer

@@ -8,8 +8,6 @@ A connection carries one question at a time. A question is its deadline in secon
 caller, the party and the bytes themselves; an answer is a status, a size and its bytes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import socket

@@ -1,7 +1,5 @@
 """A run with parties elsewhere: its configuration, begun, gone on with, repaired; over channels, or files."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +14,8 @@ from fastadmm.between.agent import Agent
 from fastadmm.between.carrier import Carrier
 from fastadmm.between.consent import agree, asked_files
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.hub import Ask, Elsewhere
+from fastadmm.between.hub import Ask, Elsewhere, Letters, Waiting, ask_by_file
 from fastadmm.between.kit import open_kit
-from fastadmm.between.letters import Letters, Waiting, ask_by_file
 from fastadmm.between.nvflare_app import SERVER_NAME
 from fastadmm.between.schema import approve_command
 from fastadmm.between.socket import Lost, Say, Socket

@@ -47,7 +47,7 @@ def run(
     from contextlib import closing
 
     from fastadmm.between.agent import Agent
-    from fastadmm.between.letters import Folder
+    from fastadmm.between.hub import Folder
     from fastadmm.between.socket import serve
     from fastadmm.engine.free_cores import sleep_between_jobs
 

@@ -1,7 +1,5 @@
 """How a party answers: every call of its family is a method of the same name."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ class: whether it is asked at all, and then for each value, in the order of the 
 its shape; -1 where it is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Both sides check against it: a party every request before it computes anything, 
 coordinator every message before it keeps it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ What the exchanges of a run cost between organisations is counted: how many they
 party's values. Parties in this process are asked on its threads.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
