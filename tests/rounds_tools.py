@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.between.agent import party_approve, party_step
-from fastadmm.between.letters import open_letter, sealed
+from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.schema import Body, Request, encode_request, message_bytes, pack_values
 from fastadmm.between.train import coordinator_start, coordinator_step
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression

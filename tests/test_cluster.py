@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.cluster.comm import add_nodes
-from fastadmm.cluster.engine import RowEngine, nodes_of
+from fastadmm.cluster.comm import RowEngine, add_nodes, nodes_of
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError
 from fastadmm.method import method as stall_watch

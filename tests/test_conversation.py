@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Call, Exchange, Pace, converse
-from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.exchange import Call, Exchange, Pace, Threads, converse
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -47,7 +46,7 @@ class Couriers:
         if self.memory[call.party]:
             party.restore(self.memory[call.party])
         asked = {key: np.copy(v) if isinstance(v, np.ndarray) else v for key, v in call.made().items()}
-        check_values(asked, argument_fields(call.name, N, "request"), "request")
+        check_values(asked, argument_fields(call.name, N), "request")
         answer = {
             key: np.copy(value) if isinstance(value, np.ndarray) else value
             for key, value in party.answer(call.name, asked).items()

@@ -44,7 +44,7 @@ def test_an_agent_serves_alone_until_it_is_interrupted(
 def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch) -> None:
     separate(data_of(tmp_path), tmp_path)
     data = ("--data", tmp_path / "party-1" / "party-1.h5", "--state", tmp_path / "state")
-    monkeypatch.setattr("fastadmm.between.letters.Folder.wait", lambda self, say: None)
+    monkeypatch.setattr("fastadmm.between.hub.Folder.wait", lambda self, say: None)
     assert run("agent", "run", *data, "--socket", tmp_path, "--threads", 1) == 0
     assert f"party-1 answers requests in {tmp_path}" in capsys.readouterr().out
 

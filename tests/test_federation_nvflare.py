@@ -24,8 +24,8 @@ from fastadmm.between.kit import ALLOWED, Kit, check, harden, open_kit, write_jo
 from fastadmm.between.nvflare_app import END, SIMULATED, SimulatedAgent, read_socket
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.recipe import VerticalGLMRecipe, _begun
-from fastadmm.between.setup import Setup
 from fastadmm.between.socket import Lost, Server, Socket, serve
+from fastadmm.between.train import Setup
 from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition

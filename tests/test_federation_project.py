@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.consent import shown_digest
-from fastadmm.between.letters import Folder
+from fastadmm.between.hub import Folder
 from fastadmm.between.socket import Server, serve
-from fastadmm.conversation.exchange import converse
-from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.exchange import Threads, converse
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError

@@ -24,7 +24,7 @@ from fastadmm.between.schema import (
     open_envelope,
     task_request,
 )
-from fastadmm.between.setup import Setup
+from fastadmm.between.train import Setup
 from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError

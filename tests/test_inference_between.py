@@ -24,8 +24,7 @@ from fastadmm.between.schema import (
     task_request,
 )
 from fastadmm.blocks.block import as_block
-from fastadmm.conversation.exchange import converse
-from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.exchange import Threads, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, InferenceParty, inferring

@@ -39,7 +39,7 @@ class Elsewhere:
 
     def _ask(self, call):
         asked = call.made()
-        check_values(asked, argument_fields(call.name, N, "request"), "request")
+        check_values(asked, argument_fields(call.name, N), "request")
         if call.name in FINAL and call.party == 0:
             self.asked.append(call.name)
         party = self.parties[call.party]

@@ -145,7 +145,7 @@ def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, const
     def counted(exchange):
         answers = carry(exchange)
         for call, answer in zip(exchange.calls, answers, strict=True):
-            check_values(call.arguments, argument_fields(call.name, problem.n_samples, ""), "asked")
+            check_values(call.arguments, argument_fields(call.name, problem.n_samples), "asked")
             check_answer((call.name, call.arguments), answer, problem.n_samples, "answered")
         if CALLS[exchange.calls[0].name].answer:
             asked.append(exchange.calls[0].name)

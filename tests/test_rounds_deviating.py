@@ -13,7 +13,7 @@ from fastadmm.between.agent import party_approve, party_step
 from fastadmm.between.approval import REFUSALS
 from fastadmm.between.approval_file import in_plain_words, open_approval, write_approval
 from fastadmm.between.audit import AUDIT
-from fastadmm.between.letters import open_letter
+from fastadmm.between.hub import open_letter
 from fastadmm.between.schema import Request, table_digest
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.store.party_file import open_party

@@ -8,8 +8,7 @@ import pytest
 from fastadmm import SolverOptions, make_problem
 from fastadmm.between.schema import Message, Request, encode_message, encode_request
 from fastadmm.conversation.calls import CALLS
-from fastadmm.conversation.threads import Threads
-from fastadmm.conversation.traffic import Traffic
+from fastadmm.conversation.exchange import Threads, Traffic
 from fastadmm.solver.solver import Solver
 
 from run_tools import run, write_problem

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.cluster.comm import Comm
-from fastadmm.cluster.engine import RowEngine, nodes_of
+from fastadmm.cluster.comm import Comm, RowEngine, nodes_of
 from fastadmm.cluster.solver import SharedSolver
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import node_range

@@ -1,62 +1,25 @@
 """A party's own process, or a step of it by files: it decides what it answers, and remembers what it has."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval import (
-    APPROVAL,
-    Approval,
-    approve,
-    counted_refusals,
-    draft_approval,
-    first_terms,
-    sees_columns,
-)
-from fastadmm.between.approval_file import (
-    ALIGN,
-    INFER,
-    LABELS,
-    PREDICT,
-    ledger_words,
-    open_approval,
-    open_task_approval,
-    write_approval,
-)
+from fastadmm.between import approval_file, consent, schema
+from fastadmm.between.approval import APPROVAL, Approval, approve, counted_refusals, sees_columns, some_weeks
+from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
-from fastadmm.between.consent import asked_lines, keep_asked, remember, run_description, run_words
 from fastadmm.between.host import KEYS, Site
-from fastadmm.between.letters import open_letter, sealed
+from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
-from fastadmm.between.schema import (
-    CODES,
-    UNREAD,
-    Envelope,
-    ProtocolError,
-    Refusal,
-    Request,
-    code_of,
-    digest_of,
-    encode_refusal,
-    most_bytes,
-    open_envelope,
-    quoted,
-    refused,
-    request_of,
-    run_identifier,
-)
+from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
 from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session
-from fastadmm.between.socket import LONGEST
+from fastadmm.between.socket import LONGEST, Say
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import refuse_parent, remove_leftovers, shown, storage_errors, write_whole
@@ -72,7 +35,10 @@ _HELD = 600.0
 
 
 class Agent:
-    """Answers requests of approved runs; :meth:`handle` is what a socket is served with."""
+    """Answers requests of approved runs; :meth:`handle` is what a socket is served with.
+
+    ``others`` are features of rows that are scored.
+    """
 
     def __init__(
         self,
@@ -82,35 +48,30 @@ class Agent:
         name: str = "",
         ledger: Path | None = None,
         threads: int | None = None,
-        test: Path | None = None,
-        validation: Path | None = None,
         streamed: bool = False,
-        say: Callable[[str], None] = print,
+        say: Say = print,
+        **others: Path | None,
     ) -> None:
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
-        self.state, self.ledger, self.say = state, ledger, say
-        self._others = {"test": test, "validation": validation}
-        self._streamed = streamed
+        self.state, self.say = state, say
         self._lock = threading.Lock()
+        self._site: Site | None = None
         self._session: Session | None = None
         self._used, self._said = 0.0, ""
         with storage_errors(state), ExitStack() as stack:
             refuse_parent(state)
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
-            self._audit = AuditLog(state / AUDIT)
-            remember(state, data=data, ledger=ledger)
-            stack.callback(self._audit.close)
-            self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
-            stack.callback(self._tasks.close)
-            self._engine = stack.enter_context(Engine(threads))
+            self._audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
+            consent.remember(state, data=data, ledger=ledger)
+            tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
+            self._tasks = stack.enter_context(closing(tasks))
+            engine = stack.enter_context(Engine(threads))
             if self.data is not None:
-                self._site(self.data).check()
+                self._site = Site(self.data, engine, ledger, others, streamed)
+                self._site.check()
             self._open = stack.pop_all()
-
-    def _site(self, data: PartyData) -> Site:
-        return Site(data, self._engine, self.ledger, self._others, self._streamed)
 
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
@@ -128,32 +89,30 @@ class Agent:
                     entry.pop(key, None)
                 # What nobody may ask is not read, however long it is.
                 read = "request" in entry or len(raw) <= _SHORT
-                entry |= {"request": digest_of(raw) if read else UNREAD, "code": code_of(error)}
+                entry |= {"request": digest_of(raw) if read else schema.UNREAD, "code": code_of(error)}
                 if self._audit.add_bounded(entry):
                     self._audit.sync()
                     text = str(error) if isinstance(error, FastadmmError) else traceback.format_exc()
                     if text != self._said:  # who waits asks the same again and again
                         self.say(text)
                     self._said = text
-                refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
-                return encode_refusal(refusal)
+                told = schema.Refusal(self.name, entry["number"], entry["request"], entry["code"])
+                return schema.encoded(told)
 
     def known(self, caller: str, size: int) -> bool:
         """Whether an approval names a caller, and questions of this size belong to it."""
-        return any(
-            self._allows(path, caller, size)
-            for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]
-        )
-
-    def _allows(self, path: Path, caller: str, size: int) -> bool:
-        try:
-            if path.name != APPROVAL:
-                return caller in open_task_approval(path).callers
-            approval = open_approval(path)
-        except FastadmmError:
-            return False
         n = 0 if self.data is None else self.data.n_samples
-        return caller in (approval.callers or [caller]) and size <= most_bytes(n, approval.n_classes or 1)
+        for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]:
+            with suppress(FastadmmError):
+                if path.name == APPROVAL:
+                    approval = open_approval(path)
+                    most = schema.most_bytes(n, approval.n_classes or 1)
+                    found = size <= most and caller in (approval.callers or [caller])
+                else:
+                    found = caller in open_task_approval(path).callers
+                if found:
+                    return True
+        return False
 
     def close(self) -> None:
         """Let go of everything; whoever asks meanwhile is answered first."""
@@ -163,20 +122,24 @@ class Agent:
             self._open.close()
 
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
-        envelope = open_envelope(raw, len(raw), "request")
-        if envelope.head.get("kind") == "task":
+        envelope = schema.open_envelope(raw, len(raw), "request")
+        head = envelope.head
+        if head.get("kind") == "task":
             return self._tasks.answer(envelope, party, entry)
-        place = _name(envelope, entry)
-        if envelope.head.get("party") != party or party != self.name:
-            raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))
-        if self.data is None:
-            text = f"{place}: this agent has no features yet; start it with --data"
-            raise refused("rows", InputError(text))
-        self._keep_asked(self.data, envelope, entry, place)
-        session = self._of_run(self.data, entry["run"], place)
+        # The audit says which request it is, as far as that can be read.
+        if type(head.get("number")) is int and abs(head["number"]) < 10**9:
+            entry["number"] = head["number"]
+        entry["run"] = schema.run_identifier(head.get("run"), "request")
+        place = f"request {entry['number']} of run {entry['run']}"
+        if head.get("party") != party or party != self.name:
+            raise refused("party", f"{place}: not for {self.name}, whose agent this is")
+        if self._site is None:
+            raise refused("rows", f"{place}: this agent has no features yet; start it with --data")
+        self._keep_asked(self._site.data, envelope, entry, place)
+        session = self._of_run(self._site, entry["run"], place)
         session.check_caller(entry["caller"], len(raw), place)
         with counted_refusals(session.directory):
-            asked = request_of(envelope, self.data.n_samples, place)
+            asked = request_of(envelope, session.data.n_samples, place)
             entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
             message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
@@ -186,24 +149,26 @@ class Agent:
         """Keep what a run that is not approved is about, for the owner to look at."""
         if envelope.body or (self.state / entry["run"] / APPROVAL).exists():
             return
-        with suppress(ProtocolError):  # the refusal is another's
+        with suppress(schema.ProtocolError):  # the refusal is another's
             asked = request_of(envelope, data.n_samples, place)
             if asked.number == 0 and asked.calls[0][0] == "start":
                 terms = {data.name: asked.calls[0][1]}
-                keep_asked(self.state, asked.run, run_description(asked.run, entry["caller"], terms))
+                about = consent.run_description(asked.run, entry["caller"], terms)
+                consent.keep_asked(self.state, asked.run, about)
 
-    def _of_run(self, data: PartyData, run: str, place: str) -> Session:
+    def _of_run(self, site: Site, run: str, place: str) -> Session:
         """The session of an approved run; one run at a time."""
         current = self._session
         if current is not None and current.run == run:
             return current
-        session = Session(self._site(data), self.state / run, run, self._audit)
+        session = Session(site, self.state / run, run, self._audit)
         if current is not None:
             # A run that was refused from the start holds nobody up.
-            if current.terms and not current.finished and time.monotonic() - self._used < _HELD:
+            goes_on = current.terms and not current.answered.finished
+            if goes_on and time.monotonic() - self._used < _HELD:
                 session.close()
                 text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
-                raise refused("busy", InputError(text))
+                raise refused("busy", text)
             current.close()
         self._session = session
         return session
@@ -214,13 +179,9 @@ def _entry(caller: str, run: str = "", number: int = -1) -> dict[str, Any]:
     return {"time": moment(), "caller": caller[:200], "run": run, "number": number, "calls": []}
 
 
-def _name(envelope: Envelope, entry: dict[str, Any]) -> str:
-    """Put to the audit which request it is, as far as that can be read; what messages call it."""
-    head = envelope.head
-    if type(head.get("number")) is int and abs(head["number"]) < 10**9:
-        entry["number"] = head["number"]
-    entry["run"] = run_identifier(head.get("run"), "request")
-    return f"request {entry['number']} of run {entry['run']}"
+#: How an agent's status calls what is approved beside a run, and with a run's model.
+_TASKS = {approval_file.ALIGN: "alignments", approval_file.LABELS: "labels"}
+_OF_MODEL = {approval_file.PREDICT: "predictions", approval_file.INFER: "standard errors"}
 
 
 def agent_status(state: Path) -> list[str]:
@@ -234,41 +195,35 @@ def agent_status(state: Path) -> list[str]:
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
     entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
-    lines = []
-    for name, what in ((ALIGN, "alignments"), (LABELS, "labels")):
-        if (state / name).exists():
-            lines.append(_of_task(state / name, what, tasks, ""))
-    lines += [
-        f"    rows that all parties have: {shown(path)}"
-        for path in sorted((state / ALIGNMENTS).glob("*.json"))
-    ]
+    lines = _of_tasks(state, _TASKS, tasks, "")
+    for path in sorted((state / ALIGNMENTS).glob("*.json")):
+        lines.append(f"    rows that all parties have: {shown(path)}")
     for directory in runs:
-        of_run = [entry for entry in entries if entry["run"] == directory.name]
-        lines += _of_run(directory, of_run)
-        for name, what in ((PREDICT, "predictions"), (INFER, "standard errors")):
-            if (directory / name).exists():
-                lines.append("    " + _of_task(directory / name, what, tasks, directory.name))
+        lines += _of_run(directory, [entry for entry in entries if entry["run"] == directory.name])
+        lines += [f"    {line}" for line in _of_tasks(directory, _OF_MODEL, tasks, directory.name)]
     known = {directory.name for directory in runs}
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
     if refused := [entry for entry in tasks if "code" in entry]:
         lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
-    lines += asked_lines(state)
-    if not lines:
-        lines.append("nothing approved, nothing asked")
-    if digest:
-        lines.append(f"audit log: {len(entries)} lines, the last with digest {digest}")
+    lines += consent.asked_lines(state)
+    lines = lines or ["nothing approved, nothing asked"]
+    return lines + [f"audit log: {len(entries)} lines, the last with digest {digest}"] * bool(digest)
+
+
+def _of_tasks(folder: Path, kinds: dict[str, str], entries: list[dict[str, Any]], run: str) -> list[str]:
+    lines = []
+    for name, what in kinds.items():
+        if (folder / name).exists():
+            approval, spent = open_task_approval(folder / name), used(entries, name, run)
+            rows = "vectors" if name == approval_file.INFER else "rows"
+            lines.append(
+                f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, "
+                f"{spent['rows']} of {approval.rows} {rows}, approved until "
+                f"{approval.last_day or 'no last day'}"
+            )
     return lines
-
-
-def _of_task(path: Path, what: str, entries: list[dict[str, Any]], run: str) -> str:
-    approval, spent = open_task_approval(path), used(entries, path.name, run)
-    rows = "vectors" if path.name == INFER else "rows"
-    return (
-        f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, {spent['rows']} of "
-        f"{approval.rows} {rows}, approved until {approval.last_day or 'no last day'}"
-    )
 
 
 def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
@@ -276,10 +231,9 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
     answered = [entry for entry in entries if "answer" in entry and not entry["repeated"]]
     refused = [entry for entry in entries if "code" in entry]
     ended = any({"finish", "keep"} & set(entry["calls"]) for entry in answered)
-    lines = [
-        f"run {directory.name}: {len(answered)} of at most {approval.exchanges} exchanges answered"
-        + (", ended" if ended else f", approved until {approval.last_day or 'no last day'}")
-    ]
+    until = "ended" if ended else f"approved until {approval.last_day or 'no last day'}"
+    most = approval.exchanges
+    lines = [f"run {directory.name}: {len(answered)} of at most {most} exchanges answered, {until}"]
     if (directory / "privacy.json").exists():
         lines.append(f"    {read_json(directory / 'privacy.json')['one_line']}")
     elif answered:
@@ -296,7 +250,7 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
 
 def _said(entry: dict[str, Any]) -> str:
     code = entry.get("code", "answered")
-    meaning = f" ({CODES[code]})" if code in CODES else ""
+    meaning = f" ({schema.CODES[code]})" if code in schema.CODES else ""
     what = f"task {entry['task']}" if "task" in entry else f"exchange {entry['number']}"
     return f"{what} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"
 
@@ -315,18 +269,15 @@ def party_step(
     ledger: Path | None = None,
     force: bool = False,
     threads: int | None = None,
-    test: Path | None = None,
-    validation: Path | None = None,
+    **others: Path | None,
 ) -> list[str]:
-    """Answer one request; what its owner is told."""
+    """Answer one request; what its owner is told. ``others`` are features of rows that are scored."""
     party, place = open_party(data), shown(request)
     with storage_errors(out):
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
     with ExitStack() as stack:
-        site = Site(
-            party, stack.enter_context(Engine(threads)), ledger, {"test": test, "validation": validation}
-        )
+        site = Site(party, stack.enter_context(Engine(threads)), ledger, others)
         if not (state / STATE).exists():
             site.check()
         with counted_refusals(state):
@@ -337,7 +288,7 @@ def party_step(
         with storage_errors(state):
             if asked.number == 0 and not state.exists():
                 state.mkdir(mode=0o700)
-                stack.push(partial(_drop_new, state))
+                stack.push(lambda kind, *_: _drop_new(state, kind))
             elif not state.is_dir():
                 raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
         stack.enter_context(run_lock(state))
@@ -349,22 +300,27 @@ def party_step(
         session = stack.enter_context(closing(Session(site, state, asked.run, audit, by_files=True)))
         raw, repeated = _answered(session, asked, envelope.raw, place)
     _give(raw, out, force)
-    said = [f"request {asked.number} answered{' before: the same message' if repeated else ''} in {out}"]
-    if approval is None and asked.number == 0 and not repeated:
-        how = "without --approval this is what was agreed to; edit approval.toml in the state to narrow it:"
-        said += [how, *run_words(session.approval(), party, asked.calls[0][1], [ledger_words(ledger, party)])]
-    statement = None if repeated or session.host is None else session.host.statement
-    said += [] if statement is None else [statement.one_line()]
-    if not repeated and any(name == "introduce" for name, _ in asked.calls):
-        said.append(
-            "the coordinator sees only sums if these are the parties' keys: compare them by telephone"
-        )
-        said += (state / KEYS).read_text(encoding="utf-8").splitlines()
+    if repeated:
+        said = [f"request {asked.number} answered before: the same message in {out}"]
+    else:
+        said = [f"request {asked.number} answered in {out}"]
+        if approval is None and asked.number == 0:
+            said.append(
+                "without --approval this is what was agreed to; edit approval.toml in the state to narrow it:"
+            )
+            said += _run_words(session.approval(), party, asked, ledger)
+        if session.host is not None and (statement := session.host.statement) is not None:
+            said.append(statement.one_line())
+        if any(name == "introduce" for name, _ in asked.calls):
+            said.append(
+                "the coordinator sees only sums if these are the parties' keys: compare them by telephone"
+            )
+            said += (state / KEYS).read_text(encoding="utf-8").splitlines()
     model = state / f"{party.name}.h5"
-    return [*said, *([f"the run is over; own part of the model in {model}"] if model.exists() else [])]
+    return said + [f"the run is over; own part of the model in {model}"] * model.exists()
 
 
-def _drop_new(state: Path, kind: type[BaseException] | None, *_: object) -> None:
+def _drop_new(state: Path, kind: type[BaseException] | None) -> None:
     """Remove a state in which nothing was answered."""
     if kind is not None and issubclass(kind, FastadmmError):
         shutil.rmtree(state, ignore_errors=True)
@@ -385,18 +341,14 @@ def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple
 
 def _agreed(asked: Request, party: PartyData, state: Path, place: str, given: Path | None) -> Approval | None:
     """What the owner agrees to with this step; None where that was said before."""
-    if given is not None:
-        return open_approval(given)
     path = state / APPROVAL
-    if path.exists():
-        return None
+    if given is not None or path.exists():
+        return None if given is None else open_approval(given)
     if asked.number:
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {place}")
-    terms = first_terms(asked, party, place)
-    draft = draft_approval(terms, asked.run, party, path, None)
-    why = ""
-    if sees_columns(terms):
-        what = f"regularizer {terms['regularizer']!r} with constraint {terms['constraint']!r}"
+    draft, why = approve(asked, party, place, path), ""
+    if sees_columns(draft):
+        what = f"regularizer {draft.regularizer!r} with constraint {draft.constraint!r}"
         why = f"{what} lets a coordinator that deviates read single columns"
     elif draft.protection is not None and draft.protection.sampler == "insecure_test":
         why = "its noise is seeded, for tests, and protects nothing"
@@ -412,21 +364,24 @@ def party_approve(
     request: Path, data: Path, out: Path, force: bool = False, ledger: Path | None = None
 ) -> list[str]:
     """Write the approval of a run's first request, for the owner of the data to edit."""
-    party = open_party(data)
-    place, n = shown(request), party.n_samples
-    asked = request_of(open_letter(request, LONGEST), n, place)
-    approval = approve(asked, party, place, out)
+    party, place = open_party(data), shown(request)
+    asked = request_of(open_letter(request, LONGEST), party.n_samples, place)
+    approval = approve(asked, party, place, out, some_weeks())
     write_approval(approval, force=force)
-    return run_words(approval, party, asked.calls[0][1], [ledger_words(ledger, party)])
+    return _run_words(approval, party, asked, ledger)
+
+
+def _run_words(approval: Approval, party: PartyData, asked: Request, ledger: Path | None) -> list[str]:
+    spent = [approval_file.ledger_words(ledger, party)]
+    return consent.run_words(approval, party, asked.calls[0][1], spent)
 
 
 def _give(raw: bytes, out: Path, force: bool) -> None:
     content = sealed(raw)
     with storage_errors(out):
-        if out.exists() and not force:
-            if read_bytes(out) != content:
-                raise StorageError(
-                    f"{shown(out)}: exists already and is another file; pass --force to replace it"
-                )
-            return
-    write_whole(out, content, shared=True)
+        if not out.exists() or force:
+            write_whole(out, content, shared=True)
+        elif read_bytes(out) != content:
+            raise StorageError(
+                f"{shown(out)}: exists already and is another file; pass --force to replace it"
+            )

@@ -4,8 +4,6 @@ The coordinator decides what it asks; the party decides what it answers. Nothing
 in a request can widen these limits, and each of its words is of a fixed list.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -20,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fastadmm.between.private_terms import PRIVATE, asked_privacy, drafted, privacy_excess
-from fastadmm.between.schema import Request, code_of, quoted, refused
+from fastadmm.between.schema import DIGEST, Request, code_of, quoted, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.gate import MOST_REFUSALS
@@ -28,6 +26,7 @@ from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUN
 from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.modes import owner_only
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import get_constraint
@@ -95,13 +94,11 @@ class Answered:
     finished: bool = False  # whether the run has ended for this party
 
 
-def sees_columns(settings: Mapping[str, Any]) -> bool:
-    """Whether answers in such a run can show single columns."""
-    if settings["family"] in PRIVATE:
-        return False  # noise
+def sees_columns(approval: Approval) -> bool:
+    """Whether answers in such a run can show single columns; noise hides them."""
     # Of an unknown family the worst is assumed; it is refused elsewhere.
-    kind = FAMILIES.get(settings["family"], Answering)
-    return kind.shows_columns(settings["regularizer"], settings["constraint"])
+    kind = FAMILIES.get(approval.family, Answering)
+    return approval.family not in PRIVATE and kind.shows_columns(approval.regularizer, approval.constraint)
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
@@ -109,20 +106,24 @@ def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]
     settings = _terms(request, place)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
-    check_rows(settings, data, place)
+    if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
+        text = (
+            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about {settings['n_samples']} rows, "
+            "or they are others or in another order (row digests); align the rows first"
+        )
+        raise refused("rows", text)
     return settings
 
 
 def _terms(request: Request, place: str) -> dict[str, Any]:
     if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
-        text = f"{place}: not the first request of a run, which says what the run is about"
-        raise refused("order", InputError(text))
+        raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
     terms = request.calls[0][1]
     check_words(terms, place)
     names = parties_of(terms, place)
     if names and names[terms["position"]] != request.party:
         text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
-        raise refused("values", FormatError(text))
+        raise refused("values", text, FormatError)
     return terms
 
 
@@ -132,12 +133,17 @@ def terms_digest(terms: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def draft_approval(
-    settings: Mapping[str, Any], run: str, data: PartyData, path: Path, last_day: datetime.date | None
+#: What an approval says as the first request does.
+_ALIKE = ("family", "loss", "regularizer", "constraint", "n_classes")
+
+
+def approve(
+    request: Request, data: PartyData, place: str, path: Path, last_day: datetime.date | None = None
 ) -> Approval:
     """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
+    settings = first_terms(request, data, place)
     asked = asked_privacy(settings, shown(path))
-    names = parties_of(settings, shown(path))
+    alike: dict[str, Any] = {key: settings.get(key) for key in _ALIKE}
     if asked is None:
         exchanges, numbers = (2 * each for each in expected(settings))
     else:  # a private run is opened, has its rounds, and ends
@@ -146,41 +152,20 @@ def draft_approval(
         exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * released + 10
     return Approval(
         path=path,
-        run=run,
+        run=request.run,
         party=data.name,
         data=data.content_digest,
-        family=settings["family"],
-        loss=settings.get("loss"),
-        regularizer=settings["regularizer"],
+        **alike,
         l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
         least_lambda=_lambda(settings),
-        constraint=settings["constraint"],
         exchanges=exchanges,
         numbers=numbers,
         last_day=last_day,
         protection=None if asked is None else drafted(asked),
         penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
-        n_classes=settings.get("n_classes"),
-        parties=names or None,
+        parties=parties_of(settings, shown(path)) or None,
         terms=terms_digest(settings),
     )
-
-
-def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
-    """The approval that an owner edits: of a first request, good for some weeks."""
-    settings = first_terms(request, data, place)
-    return draft_approval(settings, request.run, data, path, some_weeks())
-
-
-def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
-    """Refuse a run about other rows."""
-    if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
-        text = (
-            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "
-            f"{settings['n_samples']} rows, or they are others or in another order (row digests); "
-            "align the rows first"
-        )
-        raise refused("rows", InputError(text))
 
 
 def _lambda(settings: Mapping[str, Any]) -> float:
@@ -204,7 +189,11 @@ def check_caller(caller: str, callers: Sequence[str] | None, path: Path, place: 
     """Refuse who asks but is not named in an approval that names anybody."""
     if callers is not None and caller not in callers:
         text = f"{place}: asked by {quoted(caller)}, but {shown(path)} has callers {', '.join(callers)}"
-        raise refused("caller", InputError(text))
+        raise refused("caller", text)
+
+
+#: What an approval leaves open: any release or loss, whichever run begins.
+_ANY = {"fastadmm": None, "loss": None, "run": "first"}
 
 
 def check_request(
@@ -218,44 +207,54 @@ def check_request(
 ) -> Answered:
     """Refuse a request beyond the approval; nothing has been computed yet."""
     if before.finished:
-        text = f"{place}: asks more after the run's end; nothing was computed"
-        raise refused("ended", InputError(text))
-    _check_family(request, known, place)
+        raise refused("ended", f"{place}: asks more after the run's end; nothing was computed")
+    for name, _ in request.calls:
+        if known.get("family", "") not in CALLS[name].families:
+            raise refused("call", f"{place}: key 'calls': {name!r} is unknown here", FormatError)
+    if not CALLS[request.call].answer:
+        raise refused("call", f"{place}: key 'calls': the last call has no answer", FormatError)
     settings = known or _terms(request, place)
-    ratio = float(settings["l1_ratio"])
-    pairs = {
-        **({} if approval.fastadmm is None else {"fastadmm": settings.get("release", "not stated")}),
-        "party": data.name,
-        "data": data.content_digest,
-        **{key: settings[key] for key in ("family", "regularizer", "constraint")},
-        **({} if approval.run == "first" else {"run": request.run}),
-        **({} if approval.loss is None else {"loss": settings.get("loss", "not stated")}),
-        "n_classes": settings.get("n_classes"),
-        **({} if approval.l1_ratio is None and ratio < 0 else {"l1_ratio": ratio}),
-    }
-    for key, asked in pairs.items():
-        if asked != (allowed := getattr(approval, key)):
-            what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-            raise _beyond(place, approval, what, {"run": "run", "fastadmm": "version"}.get(key, "terms"))
-    if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
-        what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
-        raise _beyond(place, approval, what, "lambda")
-    asked_for = asked_privacy(settings, place)
-    if asked_for is not None:
-        if approval.protection is None:
-            raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
-        if what := privacy_excess(approval.protection, approval.penalty, asked_for, settings):
-            raise _beyond(place, approval, what, "privacy")
-    if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
-        raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")
-    if approval.last_day is not None and _today() > approval.last_day:
-        raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")
+    for code, what in _excesses(approval, request.run, settings, data, place):
+        raise _beyond(place, approval, what, code)
     after = _count(request.calls, settings, before, place)
     if after.exchanges + refusals > approval.exchanges:
         what = f"{approval.exchanges} exchanges, and this would be number {after.exchanges + refusals}"
         what += f", of which {refusals} were refused" if refusals else ""
         raise _beyond(place, approval, what, "exchanges")
     return _within(approval, after, place)
+
+
+def _excesses(
+    approval: Approval, run: str, settings: Mapping[str, Any], data: PartyData, place: str
+) -> Iterator[tuple[str, str]]:
+    """What of a run is beyond an approval, each with its code."""
+    ratio = float(settings["l1_ratio"])
+    about = {
+        "fastadmm": settings.get("release", "not stated"),
+        "party": data.name,
+        "data": data.content_digest,
+        **{key: settings[key] for key in ("family", "regularizer", "constraint")},
+        "run": run,
+        "loss": settings.get("loss", "not stated"),
+        "n_classes": settings.get("n_classes"),
+        "l1_ratio": None if approval.l1_ratio is None and ratio < 0 else ratio,
+    }
+    for key, asked in about.items():
+        allowed = getattr(approval, key)
+        if asked != allowed and not (key in _ANY and allowed == _ANY[key]):
+            code = {"run": "run", "fastadmm": "version"}.get(key, "terms")
+            yield code, f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
+    if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
+        yield "lambda", f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
+    if (private := asked_privacy(settings, place)) is not None:
+        if approval.protection is None:
+            yield "privacy", "it has no table 'privacy'"
+        elif what := privacy_excess(approval.protection, approval.penalty, private, settings):
+            yield "privacy", what
+    if approval.terms not in (None, terms_digest(settings)) and approval.run != "first":
+        yield "terms", "it is about other terms than those that were approved"
+    if approval.last_day is not None and _today() > approval.last_day:
+        yield "expired", f"the last day was {approval.last_day}"
 
 
 def with_answer(
@@ -274,20 +273,8 @@ def _within(approval: Approval, after: Answered, place: str) -> Answered:
 
 
 def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
-    text = (
-        f"{place}: beyond {shown(approval.path)}: {what}; no answer leaves; whoever owns the data may "
-        "edit the approval"
-    )
-    return refused(code, InputError(text))
-
-
-def _check_family(request: Request, known: Mapping[str, Any], place: str) -> None:
-    family = known.get("family", "")
-    for name, _ in request.calls:
-        if family not in CALLS[name].families:
-            raise refused("call", FormatError(f"{place}: key 'calls': {name!r} is unknown here"))
-    if request.calls and not CALLS[request.calls[-1][0]].answer:
-        raise refused("call", FormatError(f"{place}: key 'calls': the last call has no answer"))
+    where = f"{place}: beyond {shown(approval.path)}"
+    return refused(code, f"{where}: {what}; no answer leaves; whoever owns the data may edit the approval")
 
 
 def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
@@ -332,7 +319,7 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
             f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
             f"{when}; nothing was computed"
         )
-        raise refused("penalty", InputError(text))
+        raise refused("penalty", text)
     return replace(answered, changes=k + 1)
 
 
@@ -376,19 +363,14 @@ _UNCOUNTED = (
 )
 
 
-def refusals(directory: Path) -> int:
-    """Requests that were refused so far."""
-    path = directory / REFUSALS
-    with storage_errors(path, "read"), suppress(FileNotFoundError):
-        return os.stat(path).st_size
-    return 0
-
-
 def check_refusals(directory: Path, place: str) -> int:
     """How many requests were refused; too many end a run: ``docs/privacy.md#outcomes-are-public``."""
-    if (count := refusals(directory)) >= MOST_REFUSALS:
+    path, count = directory / REFUSALS, 0
+    with storage_errors(path, "read"), suppress(FileNotFoundError):
+        count = os.stat(path).st_size
+    if count >= MOST_REFUSALS:
         text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
-        raise refused("ended", InputError(text))
+        raise refused("ended", text)
     return count
 
 
@@ -401,13 +383,9 @@ def counted_refusals(directory: Path) -> Iterator[None]:
         path = directory / REFUSALS
         counts = code_of(error) not in _UNCOUNTED and not isinstance(error, StorageError)
         if counts and (directory / APPROVAL).exists():
-            with storage_errors(path):
-                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                try:
-                    os.write(file, b"-")
-                    os.fsync(file)
-                finally:
-                    os.close(file)
+            with storage_errors(path), open(path, "ab", buffering=0, opener=owner_only) as file:
+                file.write(b"-")
+                os.fsync(file.fileno())
         raise
 
 
@@ -416,7 +394,6 @@ _NUMBER = r"[+-]?(inf|[0-9.]{1,25}(e[+-]?[0-9]{1,3})?)"
 _ROW = rf"{_NUMBER}(,{_NUMBER})*={_NUMBER}"
 _CONSTRAINT = re.compile(rf"[a-z]{{1,20}}(:{_NUMBER}(,{_NUMBER})?)?|affine:{_ROW}(;{_ROW})*")
 _REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
 
 
@@ -425,10 +402,10 @@ def check_words(terms: Mapping[str, Any], place: str) -> None:
     for key, exists in _WORDS.items():
         if key in terms and not exists(terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
-            raise refused("terms", FormatError(text))
+            raise refused("terms", text, FormatError)
     for key in ("row_digest", "test", "validation", "table"):
-        if key in terms and not _DIGEST.fullmatch(terms[key]):
-            raise refused("values", FormatError(f"{place}: argument {key!r} is no digest"))
+        if key in terms and not DIGEST.fullmatch(terms[key]):
+            raise refused("values", f"{place}: argument {key!r} is no digest", FormatError)
     parties_of(terms, place)
 
 
@@ -436,12 +413,13 @@ def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
     """Names of all parties of a run in their order; none where an older coordinator does not say."""
     if "parties" not in terms:
         return []
+    names = terms["parties"].split(",")
     try:
-        names = [check_party_name(name, place, FormatError) for name in terms["parties"].split(",")]
+        good = len({check_party_name(name, place, FormatError).casefold() for name in names}) == len(names)
     except FormatError:
-        names = []
-    if not names or len({name.casefold() for name in names}) < len(names) or terms["position"] >= len(names):
-        raise refused("values", FormatError(f"{place}: argument 'parties' does not name the parties"))
+        good = False
+    if not good or terms["position"] >= len(names):
+        raise refused("values", f"{place}: argument 'parties' does not name the parties", FormatError)
     return names
 
 

@@ -1,12 +1,11 @@
 """Approvals as files, in which what is not understood is refused, and in plain words for their owner."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -64,46 +63,52 @@ class TaskApproval:
     allow_infinite_epsilon: Annotated[bool, _GO_ON] = False
 
 
-#: Of the files: their name and version.
-_RUN, _TASK = ("fastadmm-approval", "1.1"), ("fastadmm-task-approval", "1.0")
-
-#: A run's approval that counted vectors in place of numbers.
-_OLD = "1.0"
-
-_OF_KIND = {
-    ALIGN: {
-        "file": "the table whose ids are compared",
-        "requests": "alignments, at most",
-        "rows": "ids of the coordinator that are compared with the table's, over all requests",
-    },
-    LABELS: {
-        "file": "features whose rows the labels are of",
-        "requests": "sets of labels that are kept, at most",
-        "rows": "labels that are kept, over all requests",
-    },
-    PREDICT: {
-        "file": "features of the rows that are scored; it may be replaced by a newer one",
-        "requests": "sets of rows that are scored, at most",
-        "rows": "scores that leave, over all requests",
-    },
-    INFER: {
-        "file": "features that the model was trained on",
-        "requests": "requests, at most",
-        "rows": "vectors of a number for each training row that leave, over all requests",
-    },
+#: Of the files: their name, what writes them, and versions that are read, the newest first.
+_FORMATS: dict[type, tuple[str, str, tuple[str, ...]]] = {
+    Approval: ("fastadmm-approval", "fastadmm party approve", ("1.1", "1.0")),
+    TaskApproval: ("fastadmm-task-approval", "fastadmm agent approve", ("1.0",)),
 }
 
-_WHAT = {
-    ALIGN: "compares its ids with a coordinator's",
-    LABELS: "keeps labels with noise",
-    PREDICT: "scores rows",
-    INFER: "shows what standard errors need",
+#: What a party does within the limits of a task, and notes of some of them.
+_OF_TASK = {
+    ALIGN: (
+        "compares its ids with a coordinator's",
+        {
+            "file": "the table whose ids are compared",
+            "requests": "alignments, at most",
+            "rows": "ids of the coordinator that are compared with the table's, over all requests",
+        },
+    ),
+    LABELS: (
+        "keeps labels with noise",
+        {
+            "file": "features whose rows the labels are of",
+            "requests": "sets of labels that are kept, at most",
+            "rows": "labels that are kept, over all requests",
+        },
+    ),
+    PREDICT: (
+        "scores rows",
+        {
+            "file": "features of the rows that are scored; it may be replaced by a newer one",
+            "requests": "sets of rows that are scored, at most",
+            "rows": "scores that leave, over all requests",
+        },
+    ),
+    INFER: (
+        "shows what standard errors need",
+        {
+            "file": "features that the model was trained on",
+            "requests": "requests, at most",
+            "rows": "vectors of a number for each training row that leave, over all requests",
+        },
+    ),
 }
 
 
 def file_of(path: Path) -> str:
     """What the file is that an approval of a task names."""
-    return _OF_KIND[path.name]["file"].partition(";")[0]
+    return _OF_TASK[path.name][1]["file"].partition(";")[0]
 
 
 def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
@@ -115,14 +120,16 @@ def approval_text(approval: Approval | TaskApproval) -> str:
     """The file's content: what is not said is as it would be without."""
     hints = get_type_hints(type(approval), include_extras=True)
     notes = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
-    kind, table = _RUN, {}
+    name, _, versions = _FORMATS[type(approval)]
+    table: dict[str, Any] = {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
     if isinstance(approval, TaskApproval):
-        notes, kind = {**notes, **_OF_KIND[approval.path.name]}, _TASK
-        first = f"Within these limits {approval.party} {_WHAT[approval.path.name]}. Edit them"
+        what, more = _OF_TASK[approval.path.name]
+        notes |= more
+        first = f"Within these limits {approval.party} {what}. Edit them"
     elif approval.protection is not None:
         table = protection_table(approval.protection, approval.penalty)
-    values: dict[str, Any] = dict(zip(("format", "version"), kind))
+    values: dict[str, Any] = {"format": name, "version": versions[0]}
     for one in fields(approval):
         value = getattr(approval, one.name)
         if one.name not in _APART and value is not None and value != one.default:
@@ -144,9 +151,31 @@ def _lines(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _check_kinds(values: Mapping[str, Any], record: type, place: str, *without: str) -> None:
-    """Refuse keys that such an approval has not, or of another type, and none where it needs one."""
-    known = {key: hint for key, hint in get_type_hints(record).items() if key not in without}
+_KINDS: dict[type, str] = {
+    str: "a text",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of names",
+    datetime.date: "a day, as 2030-12-31",
+}
+
+
+def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of an approval's file by key, and those of what has no line of its own."""
+    place, (name, command, versions) = shown(path), _FORMATS[record]
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    if values.pop("format", None) != name:
+        raise ConfigError(f"{place}: key 'format' is not {name!r}; make it with '{command}'")
+    if (version := values.pop("version", None)) not in versions:
+        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {versions[0]}")
+    apart = {"privacy": values.pop("privacy", None)} if record is Approval else {}
+    if version != versions[0]:  # it counted vectors; for a run that goes on, its owner is asked again
+        apart["numbers"], values["numbers"] = 0, values.pop("directions", None)
+    known = {key: hint for key, hint in get_type_hints(record).items() if key not in _APART}
     for key in values:
         if key not in known:
             raise ConfigError(f"{place}: key {key!r} is unknown")
@@ -160,77 +189,36 @@ def _check_kinds(values: Mapping[str, Any], record: type, place: str, *without: 
             not isinstance(value, kinds)
             or isinstance(value, datetime.datetime)
             or (isinstance(value, bool) and kinds != (bool,))
+            or (isinstance(value, list) and not all(isinstance(name, str) for name in value))
         ):
             raise ConfigError(f"{place}: key {key!r} is not {_KINDS[kinds[-1]]}")
-
-
-def _read(
-    path: Path, kind: tuple[str, str], old: tuple[str, ...], command: str
-) -> tuple[dict[str, Any], str]:
-    """The keys of an approval's file without its format, and its version."""
-    try:
-        values = read_toml(path)
-    except FormatError as error:
-        raise ConfigError(str(error)) from None
-    if values.pop("format", None) != kind[0]:
-        raise ConfigError(f"{shown(path)}: key 'format' is not {kind[0]!r}; make it with '{command}'")
-    if (version := values.pop("version", None)) not in (*old, kind[1]):
-        raise ConfigError(f"{shown(path)}: key 'version' is {version!r}; known: {kind[1]}")
-    return values, version
-
-
-def _check_values(values: Mapping[str, Any], counts: tuple[str, ...], place: str) -> None:
-    """Refuse a count below 1, a party's name that is none, and lists of other things than names."""
-    for key in counts:
-        if values[key] < 1:
+    for key in ("exchanges", "numbers", "requests", "rows"):
+        if values.get(key, 1) < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    for key in ("callers", "fingerprints", "parties"):
-        if not all(isinstance(name, str) for name in values.get(key, ())):
-            raise ConfigError(f"{place}: key {key!r} is not {_KINDS[list]}")
+    return {**dict.fromkeys(known.keys() - optional), **values}, apart
 
 
 def open_task_approval(path: Path) -> TaskApproval:
     """Read the approval of a task."""
-    values, _ = _read(path, _TASK, (), "fastadmm agent approve")
-    _check_kinds(values, TaskApproval, shown(path), "path")
-    _check_values(values, ("requests", "rows"), shown(path))
-    return TaskApproval(path=path, **{"last_day": None, **values})
+    return TaskApproval(path=path, **_read(path, TaskApproval)[0])
 
 
 def open_approval(path: Path) -> Approval:
     """Read the approval of a run."""
-    values, version = _read(path, _RUN, (_OLD,), "fastadmm party approve")
-    place = shown(path)
-    table = values.pop("privacy", None)
-    if version == _OLD:  # it counted vectors; for a run that goes on, its owner is asked again
-        values["numbers"] = values.pop("directions", None)
-    _check_kinds(values, Approval, place, *_APART)
-    protection = None
+    values, apart = _read(path, Approval)
+    place, table = shown(path), apart.pop("privacy")
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        values["penalty"] = table.get("penalty")
-        if not isinstance(values["penalty"], (float, int, type(None))):
+        apart["penalty"] = table.get("penalty")
+        if not isinstance(apart["penalty"], (float, int, type(None))):
             raise ConfigError(f"{place}: key 'penalty' is not {_KINDS[float]}")
-        protection = protection_of(table, values["family"], f"{place}: privacy")
+        apart["protection"] = protection_of(table, values["family"], f"{place}: privacy")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    _check_values(values, ("exchanges", "numbers"), place)
-    if version == _OLD:
-        values["numbers"] = 0
-    optional = {"loss": None, "l1_ratio": None, "last_day": None}
-    return Approval(path=path, protection=protection, **{**optional, **values})
+    return Approval(path=path, **values | apart)
 
-
-_KINDS: dict[type, str] = {
-    str: "a text",
-    float: "a number",
-    int: "a whole number",
-    bool: "true or false",
-    list: "a list of names",
-    datetime.date: "a day, as 2030-12-31",
-}
 
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24
@@ -244,21 +232,15 @@ _DELTA = 1e-6
 
 def screen(paragraphs: Sequence[str]) -> list[str]:
     """Paragraphs as lines of a terminal, those after the first of each a little to the right."""
-    lines = []
-    for text in paragraphs:
-        wrap = {"subsequent_indent": "  ", "break_on_hyphens": False}
-        lines += textwrap.wrap(text, WIDTH - 1, **wrap)  # type: ignore[arg-type]
-    return lines
+    wrapper = textwrap.TextWrapper(WIDTH - 1, subsequent_indent="  ", break_on_hyphens=False)
+    return [line for text in paragraphs for line in wrapper.wrap(text)]
 
 
 def listed(names: Sequence[str]) -> str:
     """Names as one text, as many as there is room for, and how many more there are."""
-    shown, size = 0, 0
-    while shown < len(names) and size + len(names[shown]) + 2 <= _NAMES:
-        size += len(names[shown]) + 2
-        shown += 1
-    more = f" and {len(names) - shown} more" if shown < len(names) else ""
-    return ", ".join(names[:shown]) + more
+    sizes = accumulate(len(name) + 2 for name in names)
+    room = sum(size <= _NAMES for size in sizes)
+    return ", ".join(names[:room]) + (f" and {len(names) - room} more" if room < len(names) else "")
 
 
 def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) -> str:
@@ -266,14 +248,6 @@ def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) ->
     if ledger is None:
         return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
     return f"Spent so far, by your ledger: {spent_words(Ledger(ledger), feature_account(data), delta)}."
-
-
-def scores_words(terms: Mapping[str, Any]) -> list[str]:
-    """What a run asks for beside training, as a paragraph if there is anything."""
-    others = [rows for rows in ("test", "validation") if rows in terms]
-    if not others:
-        return []
-    return [f"It also asks for exact scores of {' and '.join(others)} rows, if you give them."]
 
 
 def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:
@@ -309,13 +283,20 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
         "What leaves: exact numbers made from your columns, without noise. No guarantee of privacy is given "
         "(epsilon is infinite). The last answer proves the model."
     ]
-    if a.family in SUMS:
-        paragraphs.append(_sums_in_words(a))
+    if a.family in SUMS and len(a.parties or ()) == 2:
+        paragraphs.append(
+            "The coordinator sees sums over both parties: whoever knows one part knows the other."
+        )
+    elif a.family in SUMS:
+        paragraphs.append(
+            "The coordinator sees sums over all parties only, unless all others help it or keys are not the "
+            "parties': compare fingerprints by telephone. Two sums that differ by a party show its part."
+        )
     n = data.n_features
     if n == 1:
         whose = "what you add to a single sum shows it" if a.family in SUMS else "a single answer shows it"
         risk = f"You have ONE column: {whose} up to a factor, and so all of it to whoever knows one cell."
-    elif sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
+    elif sees_columns(a):
         number = FAMILIES.get(a.family, Answering).exchanges_per_column
         each = "one question" if number == 1 else "two questions"
         columns = min(n, a.exchanges // number * (a.n_classes or 1))  # a target for each class
@@ -339,15 +320,6 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
             "rows that it knows, or columns of few different values, it works out more."
         )
     return [*paragraphs, f"{risk} Approve only a coordinator that you trust to be honest."]
-
-
-def _sums_in_words(a: Approval) -> str:
-    if len(a.parties or ()) == 2:
-        return "The coordinator sees sums over both parties: whoever knows one part knows the other."
-    return (
-        "The coordinator sees sums over all parties only, unless all others help it or keys are not the "
-        "parties': compare fingerprints by telephone. Two sums that differ by a party show its part."
-    )
 
 
 def _protection_in_words(family: str, p: DifferentialPrivacy) -> list[str]:

@@ -8,8 +8,6 @@ Answers are limited by approvals; refusals and repetitions are as many as somebo
 fills the disk with them, a day has room for some.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -14,23 +14,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from fastadmm.between.kit import INSTALL_HINT, Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
-from fastadmm.between.socket import Lost, Socket
+from fastadmm.between.socket import Lost, Say, Socket
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
+
+T = TypeVar("T")
 
 #: Runs a command of the session: its name, and arguments; returns what is JSON of the result.
 Command = Callable[..., Any]
 
 #: Seconds for connecting to the server.
 _CONNECT = 10.0
+
+#: The first command of a session.
+_BEGINS = "try_connect"
 
 _REFUSED = ("AuthenticationError", "AuthorizationError")
 
@@ -40,75 +45,60 @@ def session(kit: Kit) -> Iterator[Command]:
     """Connect to the server as an administrator."""
     if kit.kind != "admin":
         raise InputError(f"{kit.path}: the kit of a {kit.kind}; an administrator's is needed")
-    try:
-        import nvflare  # noqa: F401
-    except ImportError:
-        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
+    if find_spec("nvflare") is None:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}")
     for path in (kit.certificate, kit.key, kit.root):
         try:
             path.open("rb").close()
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}; copy the kit of {kit.name!r} again") from None
+    server = f"server {kit.host}:{kit.port}"
     try:
         socket.create_connection((kit.host, kit.port), _CONNECT).close()
     except OSError as error:
-        raise Lost(f"server {kit.host}:{kit.port} does not answer: {error.strerror or error}") from None
+        raise Lost(f"{server} does not answer: {error.strerror or error}") from None
     program = [sys.executable, "-P", "-m", "fastadmm.between.carrier", kit.name, str(kit.path)]
     pipe = subprocess.PIPE
-    child = subprocess.Popen(
+    with subprocess.Popen(
         program, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    connected = False
+    ) as child:
+        asked, told = child.stdin, child.stdout
+        assert asked is not None
+        assert told is not None
 
-    def read() -> Any:
-        assert child.stdout is not None
-        answer = json.loads(child.stdout.readline() or '["InternalError", "its session ended", null]')
-        kind, text, value = answer
-        if kind in _REFUSED:
-            raise ConfigError(f"{kit.path}: server {kit.host}:{kit.port} refuses {kit.name!r}: {text}")
-        if kind:
-            hint = f"; see: fastadmm federate check {kit.path}" if not connected else ""
-            raise Lost(f"server {kit.host}:{kit.port}: {text}{hint}")
-        return value
+        def command(name: str, *arguments: Any) -> Any:
+            asked.write(json.dumps([name, arguments]).encode() + b"\n")
+            asked.flush()
+            answer = told.readline() or '["InternalError", "its session ended", null]'
+            kind, text, value = json.loads(answer)
+            if kind in _REFUSED:
+                raise ConfigError(f"{kit.path}: {server} refuses {kit.name!r}: {text}")
+            if kind:
+                hint = f"; see: fastadmm federate check {kit.path}" if name == _BEGINS else ""
+                raise Lost(f"{server}: {text}{hint}")
+            return value
 
-    def command(name: str, *arguments: Any) -> Any:
-        assert child.stdin is not None
-        child.stdin.write(json.dumps([name, arguments]).encode() + b"\n")
-        child.stdin.flush()
-        return read()
-
-    try:
-        read()
-        connected = True
-        yield command
-    finally:
-        child.stdin.close()
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        try:
+            command(_BEGINS, _CONNECT)
+            yield command
+        finally:
+            child.kill()
 
 
 def _main(user: str, kit: str) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-    def say(work: Callable[[], Any]) -> None:
-        kind, text, value = "", "", None
-        try:
-            value = work()
-        except Exception as error:
-            kind, text = type(error).__name__, " ".join(str(error).split())[:300]
-        print(json.dumps([kind, text, value], default=str), file=out, flush=True)
-
     from nvflare.fuel.flare_api.flare_api import Session
 
     opened = Session(user, kit)
-    say(lambda: opened.try_connect(_CONNECT))
     for line in sys.stdin:
         name, arguments = json.loads(line)
-        say(partial(getattr(opened, name), *arguments))
+        kind, text, value = "", "", None
+        try:
+            value = getattr(opened, name)(*arguments)
+        except Exception as error:
+            kind, text = type(error).__name__, " ".join(str(error).split())[:300]
+        print(json.dumps([kind, text, value], default=str), file=out, flush=True)
 
 
 #: Seconds between two looks at a job that begins.
@@ -126,7 +116,7 @@ class Carrier:
         kit: Kit,
         socket: Path,
         sites: Mapping[str, str],
-        say: Callable[[str], None] = lambda text: None,
+        say: Say = lambda text: None,
         ends: bool = True,
     ) -> None:
         self._ends = ends
@@ -197,26 +187,27 @@ class Carrier:
     def _connected(self, stack: ExitStack) -> Command:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
         until = time.monotonic() + _RETURN
-        while True:
-            try:
-                server = stack.enter_context(session(self._kit))
-                break
-            except Lost:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOOK)
-        while absent := self._absent(server):
-            if time.monotonic() > until:
-                raise Lost(f"{absent} is not connected to {self._kit.host}:{self._kit.port}")
-            time.sleep(_LOOK)
+        server = _again(lambda: stack.enter_context(session(self._kit)), until)
+        _again(lambda: self._check_connected(server), until)
         return server
 
-    def _absent(self, server: Command) -> str:
+    def _check_connected(self, server: Command) -> None:
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
-        absent = [
-            f"site {site!r} of party {party!r}" for party, site in self._sites.items() if site not in there
-        ]
-        return absent[0] if absent else ""
+        for party, site in self._sites.items():
+            if site not in there:
+                where = f"{self._kit.host}:{self._kit.port}"
+                raise Lost(f"site {site!r} of party {party!r} is not connected to {where}")
+
+
+def _again(attempt: Callable[[], T], until: float) -> T:
+    """What an attempt gives once nothing is lost any more, or until the time is over."""
+    while True:
+        try:
+            return attempt()
+        except Lost:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOOK)
 
 
 if __name__ == "__main__":

@@ -4,38 +4,21 @@ A request waits; its owner looks at it; the digest of exactly what was shown, an
 would be written, confirms it. What changes meanwhile has another digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 
+from fastadmm.between import approval_file as files
 from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, some_weeks, terms_digest
-from fastadmm.between.approval_file import (
-    ALIGN,
-    APPROVALS,
-    INFER,
-    LABELS,
-    PREDICT,
-    TaskApproval,
-    approval_text,
-    file_of,
-    in_plain_words,
-    ledger_words,
-    listed,
-    open_approval,
-    scores_words,
-    screen,
-    write_approval,
-)
 from fastadmm.between.audit import AUDIT, read_audit, used
 from fastadmm.between.memory import sums_before
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
@@ -90,12 +73,14 @@ def asked_file(what: str, state: Path) -> Path:
     if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what):
         raise InputError(f"{what!r}: neither a file nor an identifier of 16 or 32 digits; see 'agent status'")
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
-    if not paths:
-        raise InputError(f"{shown(state)}: nothing with identifier {what} was asked for; see 'agent status'")
+    text = f"nothing with identifier {what} was asked for"
     if len(paths) > 1:
         names = " or ".join(_identifier(path) for path in paths[:3])
-        text = f"{len(paths)} different things were asked for {what}; approve one by its own identifier"
-        raise InputError(f"{shown(state)}: {text}: {names}; see 'agent status'")
+        text = (
+            f"{len(paths)} different things were asked for {what}; approve one by its own identifier: {names}"
+        )
+    if len(paths) != 1:
+        raise InputError(f"{shown(state)}: {text}; see 'agent status'")
     return paths[0]
 
 
@@ -108,27 +93,28 @@ def asked_files(state: Path) -> list[Path]:
     return sorted((state / _FOLDER).glob("*.json"))
 
 
+#: What is asked for, by the kind of request.
+_ASKED = {
+    "run": "to train",
+    "align": "to compare ids",
+    "labels": "to keep labels with noise",
+    "predict": "for scores of rows",
+    "infer": "for what standard errors need",
+    "worth": "to train sets of runs",
+}
+
+
 def asked_lines(state: Path) -> list[str]:
     """A line for each, for the owner."""
     lines = []
     for path in asked_files(state):
-        try:
+        with suppress(FastadmmError):
             document = read_json(path)
-            kind = document.get("kind", "run") if isinstance(document, dict) else "?"
-        except (FastadmmError, StorageError):
-            continue
-        what = {
-            "run": "to train",
-            "align": "to compare ids",
-            "labels": "to keep labels with noise",
-            "predict": "for scores of rows",
-            "infer": "for what standard errors need",
-            "worth": "to train sets of runs",
-        }.get(kind, "?")
-        name, about = _identifier(path), path.name.split(".")[0]
-        by = quoted(document.get("coordinator", "") if isinstance(document, dict) else "")
-        look = approve_command(name, kind, shown(state))
-        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: {look}")
+            known = document if isinstance(document, dict) else {"kind": "?"}
+            kind, name = known.get("kind", "run"), _identifier(path)
+            by, about = quoted(known.get("coordinator", "")), path.name.split(".")[0]
+            look = approve_command(name, kind, shown(state))
+            lines.append(f"{name}: {by} asks {_ASKED.get(kind, '?')} ({about}); to look at it: {look}")
     return lines
 
 
@@ -139,14 +125,16 @@ class Consent:
     state: Path  # the agent's directory
     identifier: str  # of the run or task
     words: Sequence[str]  # the screen, but for its end
-    approvals: Sequence[Approval | TaskApproval]
+    approvals: Sequence[Approval | files.TaskApproval]
     path: Path  # what messages call the approval
 
     @property
     def digest(self) -> str:
         """Of what is shown and of what would be in force, 32 hexadecimal digits."""
-        files = [[str(one.path.relative_to(self.state)), approval_text(one)] for one in self.approvals]
-        text = json.dumps([list(self.words), files])
+        written = [
+            [str(one.path.relative_to(self.state)), files.approval_text(one)] for one in self.approvals
+        ]
+        text = json.dumps([list(self.words), written])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
@@ -162,21 +150,22 @@ class Consent:
         """Refuse what has been approved before."""
         for one in self.approvals:
             if not force and one.path.exists():
-                text = "exists already; look at it, or pass --force to ask for another in its place"
-                raise StorageError(f"{shown(one.path)}: {text}")
+                raise StorageError(
+                    f"{shown(one.path)}: exists already; look at it, or pass --force to ask for another in "
+                    "its place"
+                )
 
-    def confirm(self, digest: str, force: bool = False) -> None:
+    def confirm(self, digest: str, force: bool) -> None:
         """Put the approvals in force."""
         if not hmac.compare_digest(digest.encode(), self.digest.encode()):
             raise ConfigError(
                 f"--confirm {shown(digest[:40])}: not what is asked now, or what is known of it has changed; "
                 "nothing is approved; give the command without --confirm and look again"
             )
-        self.check(force)
         for one in self.approvals:
             with storage_errors(one.path.parent):
                 one.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_approval(one, force=force)
+            files.write_approval(one, force=force)
         forget_asked(self.state, self.identifier)
 
 
@@ -203,23 +192,24 @@ def remembered(state: Path, what: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
+def _audited(state: Path) -> list[dict[str, Any]]:
+    """What an agent has answered and refused."""
+    return read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+
+
 def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
     """Paragraphs for the owner."""
-    lines = [ledger_words(remembered(state, "ledger"), data, *delta)]
-    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
-    runs = {path.parent.name for path in state.glob(f"*/{APPROVAL}") if _is_of(path, data)}
+    lines = [files.ledger_words(remembered(state, "ledger"), data, *delta)]
+    runs = set()
+    for path in state.glob(f"*/{APPROVAL}"):
+        with suppress(FastadmmError):
+            if files.open_approval(path).data == data.content_digest:
+                runs.add(path.parent.name)
     # Runs and not answers: what is confirmed must not change while another run goes on.
-    answered = {entry["run"] for entry in entries if entry["run"] in runs and "answer" in entry}
+    answered = {entry["run"] for entry in _audited(state) if entry["run"] in runs and "answer" in entry}
     if answered:
         lines.append(f"Earlier runs on these data here: {len(answered):,}; what they gave away adds up.")
     return lines
-
-
-def _is_of(path: Path, data: PartyData) -> bool:
-    try:
-        return open_approval(path).data == data.content_digest
-    except FastadmmError:
-        return False
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -235,17 +225,16 @@ def agent_approve(
     confirm: str | None = None,
     *,
     rows: Path | None = None,
-    id: str | None = None,
     **ids: Any,
 ) -> tuple[list[str], Path]:
     """Show what a run or a task asks for, or approve what was shown.
 
     ``data`` are features that a model is trained on; ``rows`` is a table whose ids are compared, or features
-    or a table of rows to be scored; ``id`` and ``ids`` say how the table is read, as approvals keep it.
+    or a table of rows to be scored; ``ids`` say how the table is read, as approvals keep it.
     """
     document, place = read_json(path), shown(path)
     if isinstance(document, dict) and document.get("format") == "fastadmm-task":
-        consent = _consent_to_task(document, place, state, data, rows, {"id": id, **ids})
+        consent = _consent_to_task(document, place, state, data, rows, ids)
     elif data is None:
         raise ConfigError("--data: name the features that the run is to be trained on")
     else:
@@ -259,8 +248,8 @@ def agent_approve(
 
 def agree(path: Path, data: Path, state: Path, **named: Any) -> None:
     """Approve whatever is asked, as an owner does who confirms what is shown."""
-    lines, _ = agent_approve(path, data, state, force=True, **named)
-    agent_approve(path, data, state, force=True, confirm=shown_digest(lines), **named)
+    lines, _ = agent_approve(path, data, state, True, **named)
+    agent_approve(path, data, state, True, shown_digest(lines), **named)
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
@@ -271,11 +260,11 @@ def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Pat
     path = state / run_identifier(what, "agent approve") / APPROVAL
     if not path.exists():
         raise InputError(f"{shown(path)}: no approval of run {what}; approve the run first")
-    approval = open_approval(path)
+    approval = files.open_approval(path)
     if approval.family not in SUMS:
         raise InputError(f"{shown(path)}: not a run with sums only, so there are no keys to compare")
     known = [text for text in approval.fingerprints or () if plain(text) not in map(plain, fingerprints)]
-    write_approval(replace(approval, fingerprints=known + fingerprints), force=True)
+    files.write_approval(replace(approval, fingerprints=known + fingerprints), force=True)
     return path
 
 
@@ -292,13 +281,13 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
     terms: Any = parties.get(party.name)
     if not isinstance(terms, dict):
         raise InputError(f"{place}: of {', '.join(parties)}, but {shown(data)} is of {party.name}")
-    check_values(terms, argument_fields("start", party.n_samples, place), f"{place}: {party.name}")
+    check_values(terms, argument_fields("start", party.n_samples), f"{place}: {party.name}")
     if terms["family"] in SUMS:
         primitive("asymmetric.x25519")  # missing, it is missed before anything is approved
     identifier = run_identifier(document.get("run"), place)
     request = Request(identifier, party.name, 0, -1, [("start", terms)])
     approval = replace(
-        approve(request, party, place, state / identifier / APPROVAL),
+        approve(request, party, place, state / identifier / APPROVAL, some_weeks()),
         callers=[caller],
         protocol=VERSION,
         fastadmm=terms.get("release"),
@@ -312,11 +301,12 @@ def run_words(
     approval: Approval, data: PartyData, terms: Mapping[str, Any], spent: Sequence[str]
 ) -> list[str]:
     """What an owner of the data is told of a run, with what is said of all runs before."""
-    more = [*scores_words(terms), *spent]
+    others = " and ".join(rows for rows in ("test", "validation") if rows in terms)
+    more = [f"It also asks for exact scores of {others} rows, if you give them."] * bool(others) + [*spent]
     if approval.protection is None:
         masked = approval.family in SUMS
         more += sums_before(data, parties_of(terms, "") if masked else [data.name])
-    return in_plain_words(approval, data, more)
+    return files.in_plain_words(approval, data, more)
 
 
 def _consent_to_task(
@@ -330,8 +320,9 @@ def _consent_to_task(
     """What an owner would agree to beside runs."""
     kind = document.get("kind")
     count = document.get("n_ids" if kind == "align" else "n_samples")
-    texts = [run_identifier(document.get("task"), place), document.get("coordinator"), document.get("party")]
-    known = kind in (*APPROVALS, "worth") and all(isinstance(text, str) for text in texts)
+    task, caller, party = (document.get(key) for key in ("task", "coordinator", "party"))
+    run_identifier(task, place)
+    known = kind in (*files.APPROVALS, "worth") and isinstance(caller, str) and isinstance(party, str)
     if not known or type(count) is not int:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
     if kind == "worth":
@@ -339,32 +330,24 @@ def _consent_to_task(
     run = "" if kind in ("align", "labels") else run_identifier(document.get("run"), place)
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    path = state / run / APPROVALS[str(kind)]
-    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
-    spent = used(entries, path.name, run)
-    aligns, trained, requests = kind == "align", path.name in (LABELS, INFER), 1
+    path = state / run / files.APPROVALS[str(kind)]
+    spent = used(_audited(state), path.name, run)
+    trained, requests = kind in ("labels", "infer"), 1
     file = data if trained else rows
-    if aligns:
+    if kind == "align":
         library()  # missing, it is missed before anything is approved
     if file is None:
-        raise ConfigError(f"--{'data' if trained else 'rows'}: name {file_of(path)}")
+        raise ConfigError(f"--{'data' if trained else 'rows'}: name {files.file_of(path)}")
     if not file.is_file():
         raise InputError(f"{shown(file)}: there is no such file")
-    if ids["id"] is None and (aligns or not h5py.is_hdf5(file)):
+    if ids.get("id") is None and (kind == "align" or not h5py.is_hdf5(file)):
         raise ConfigError("--id: which column of the table holds the ids?")
-    if path.name == INFER:
+    if kind == "infer":
         features = open_party(file)
         count, requests = features.n_features, len(batches(features.n_features, features.n_samples)) + 1
-    approval = TaskApproval(
-        path,
-        document["party"],
-        [document["coordinator"]],
-        str(file.absolute()),
-        spent["requests"] + 2 * requests,  # refused ones count
-        spent["rows"] + count,
-        some_weeks(),
-        **ids,
-    )
+    # Refused ones count.
+    limits = spent["requests"] + 2 * requests, spent["rows"] + count, some_weeks()
+    approval = files.TaskApproval(path, str(party), [str(caller)], str(file.absolute()), *limits, **ids)
     return Consent(state, document["task"], _words(approval, document, spent), [approval], path)
 
 
@@ -388,63 +371,58 @@ def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, 
         alike = {**terms, "position": 0, "parties": ""}
         words.setdefault(terms_digest(alike), list(consent.words))
         limits = (str(file.absolute()), 2, count, some_weeks())  # refused ones count
-        scores = TaskApproval(consent.path.with_name(PREDICT), party, [caller], *limits)
+        scores = files.TaskApproval(consent.path.with_name(files.PREDICT), party, [caller], *limits)
         approvals += [*consent.approvals, scores]
     if len(words) > 1:
         text = "runs of different kinds in one request; ask for each kind by itself"
         raise FormatError(f"{place}: {text}")
     first = (
-        f"{quoted(caller)} asks {listed([party])} for {len(runs)} runs, with different sets of the others of "
-        f"{listed(sorted(members))}, and for scores of {count:,} test rows with each model. What leaves adds "
-        "up. Each run is like this one:"
+        f"{quoted(caller)} asks {files.listed([party])} for {len(runs)} runs, with different sets of the "
+        f"others of {files.listed(sorted(members))}, and for scores of {count:,} test rows with each model. "
+        "What leaves adds up. Each run is like this one:"
     )
     (one,) = words.values()
-    return Consent(state, document["task"], [*screen([first]), *one], approvals, state)
+    return Consent(state, document["task"], [*files.screen([first]), *one], approvals, state)
 
 
-def _words(approval: TaskApproval, asked: Mapping[str, Any], spent: Mapping[str, int]) -> list[str]:
-    who = f"{quoted(asked['coordinator'])} asks {listed([approval.party])}"
+#: What a task asks for, in plain words.
+_WORDS: dict[str, tuple[str, ...]] = {
+    files.ALIGN: (
+        "{who} which of its {n_ids:,} ids are in {file} too.",
+        "It learns these, and how many ids the table has; you learn those that all parties have.",
+        "It may have put guessed ids among its own: each is answered, up to the limit.",
+    ),
+    files.LABELS: (
+        "{who} to keep {n_samples:,} labels with noise, of the rows of {file}, for "
+        "'fastadmm scorecard bins'.",
+        "It learns that you have these rows, and nothing of their features.",
+    ),
+    files.PREDICT: (
+        "{who} for the scores of {n_samples:,} rows of {file} with the model of run {run}.",
+        "{exact}, without noise (epsilon is infinite).",
+        "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
+        "and with all weights a number on the features of every other row.",
+    ),
+}
+
+
+def _words(approval: files.TaskApproval, asked: Mapping[str, Any], spent: Mapping[str, int]) -> list[str]:
+    path, party = approval.path, approval.party
+    who = f"{quoted(asked['coordinator'])} asks {files.listed([party])}"
+    if path.name == files.INFER:
+        return inference_words(approval, who, asked["run"], open_party(Path(approval.file)).n_features)
+    part, exact = path.with_name(f"{party}.h5"), "A score is exact: the row's features times your weights"
+    if path.name == files.PREDICT and part.exists() and len(open_party_model(part)[0].feature_names) == 1:
+        exact = "You have ONE column: the scores are that column, up to a factor"
+    values = {**asked, "who": who, "file": quoted(approval.file, 200), "exact": exact}
     limits = (
         f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "
         f"which {spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
     )
-    if approval.path.name == ALIGN:
-        return screen(
-            [
-                f"{who} which of its {asked['n_ids']:,} ids are in {quoted(approval.file, 200)} too.",
-                "It learns these, and how many ids the table has; you learn those that all parties have.",
-                "It may have put guessed ids among its own: each is answered, up to the limit.",
-                limits,
-            ]
-        )
-    if approval.path.name == INFER:
-        return inference_words(approval, who, asked["run"], open_party(Path(approval.file)).n_features)
-    if approval.path.name == LABELS:
-        return screen(
-            [
-                f"{who} to keep {asked['n_samples']:,} labels with noise, of the rows of "
-                f"{quoted(approval.file, 200)}, for 'fastadmm scorecard bins'.",
-                "It learns that you have these rows, and nothing of their features.",
-                limits,
-            ]
-        )
-    part = approval.path.with_name(f"{approval.party}.h5")
-    exact = "A score is exact: the row's features times your weights"
-    if part.exists() and len(open_party_model(part)[0].feature_names) == 1:
-        exact = "You have ONE column: the scores are that column, up to a factor"
-    return screen(
-        [
-            f"{who} for the scores of {asked['n_samples']:,} rows of {quoted(approval.file, 200)} with the "
-            f"model of run {asked['run']}.",
-            f"{exact}, without noise (epsilon is infinite).",
-            "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
-            "and with all weights a number on the features of every other row.",
-            limits,
-        ]
-    )
+    return files.screen([*(text.format_map(values) for text in _WORDS[path.name]), limits])
 
 
-def inference_words(approval: TaskApproval, who: str, run: str, n_features: int) -> list[str]:
+def inference_words(approval: files.TaskApproval, who: str, run: str, n_features: int) -> list[str]:
     """What is asked, for the owner of the data."""
     what = (
         "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
@@ -452,14 +430,15 @@ def inference_words(approval: TaskApproval, who: str, run: str, n_features: int)
         else "No column, weight or standard error leaves by itself, but columns of few different values, "
         "such as categories, can be recognised"
     )
-    paragraphs = [
-        f"{who} for what standard errors need, with the model of run {run}.",
-        f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without noise "
-        "(epsilon is infinite).",
-        "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
-        "your columns of as many rows as you have columns works out all others.",
-        f"{what}; you learn your own standard errors.",
-        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
-        f"until {approval.last_day}.",
-    ]
-    return screen(paragraphs)
+    return files.screen(
+        [
+            f"{who} for what standard errors need, with the model of run {run}.",
+            f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without "
+            "noise (epsilon is infinite).",
+            "They tell how alike any two of your rows are, and each row's score by your weights; whoever "
+            "knows your columns of as many rows as you have columns works out all others.",
+            f"{what}; you learn your own standard errors.",
+            f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
+            f"until {approval.last_day}.",
+        ]
+    )

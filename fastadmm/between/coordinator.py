@@ -1,7 +1,5 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,23 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between import run_problem as parts
 from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.run_problem import (
-    early_stopping_of,
-    open_own,
-    other_labels,
-    plan_of,
-    problem_of,
-    scheme_of,
-    shared_part,
-    solver_of_private,
-    write_private_model,
-)
 from fastadmm.between.schema import table_digest
-from fastadmm.between.socket import Lost
+from fastadmm.between.socket import Lost, Say
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown, write_whole
@@ -43,7 +31,6 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, ended
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
-from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, write_shared_part
@@ -55,37 +42,37 @@ _TYPE = "fastadmm-rounds-checkpoint"
 
 def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int, log: Path) -> None:
     """Write it with the rounds' log, whole or not at all."""
+    queues = {
+        party.name: {
+            "previous": party.last,
+            "answered": party.answered,
+            **{f"{k:04d}": {"call": name, "arguments": own} for k, (name, own) in enumerate(party.queue)},
+        }
+        for party in parties
+    }
+    tree = {
+        "n_rounds": solver.n_rounds,
+        "first": first,
+        "log": np.frombuffer(read_bytes(log), dtype=np.uint8),
+    }
     with create_h5(path, _TYPE) as file:
-        file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
-        write_array(file, "log", np.frombuffer(read_bytes(log), dtype=np.uint8))
-        write_tree(file.create_group("solver"), solver.export())
-        queues = file.create_group("queues")
-        for party in parties:
-            group = queues.create_group(party.name)
-            group.attrs["previous"] = party.last
-            group.attrs["answered"] = party.answered
-            for k, (name, arguments) in enumerate(party.queue):
-                call = group.create_group(f"{k:04d}")
-                call.attrs["call"] = name
-                write_tree(call.create_group("arguments"), arguments)
+        write_tree(file, {**tree, "solver": solver.export(), "queues": queues})
 
 
 def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dict[str, Any]:
     """Inverse of :func:`write_state`, but for some arrays of the solver's."""
     with read_h5(path, _TYPE) as file:
-        parties: dict[str, Correspondent] = {}
-        for name in names:
-            group = require_group(require_group(file, "queues"), name)
-            answered = read_attribute(group, "answered", str)
-            queue = [
-                (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
-                for call in (require_group(group, key) for key in sorted(group))
-            ]
-            last = read_attribute(group, "previous", int)
-            parties[name] = Correspondent(name, last=last, answered=answered, queue=queue)
-        solver = read_tree(require_group(file, "solver"), but)
-        log = read_array(file, "log", ndim=1, kind="u").tobytes()
-        return {"first": read_attribute(file, "first", int), "solver": solver, "parties": parties, "log": log}
+        tree = read_tree(file, [f"solver/{key}" for key in but])
+    try:
+        parties = {name: _correspondent(name, tree["queues"][name]) for name in names}
+        return {"solver": tree["solver"], "parties": parties, "log": tree["log"].tobytes()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{shown(path)}: key {error}: missing or damaged; begin a new run") from None
+
+
+def _correspondent(name: str, kept: dict[str, Any]) -> Correspondent:
+    queue = [(call["call"], call["arguments"]) for key, call in sorted(kept.items()) if key.isdecimal()]
+    return Correspondent(name, last=kept["previous"], answered=kept["answered"], queue=queue)
 
 
 def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:
@@ -123,7 +110,7 @@ class Coordinator:
         ask: Ask = nobody,
         say: Callable[[RoundRecord], None] = lambda record: None,
         by_files: bool = False,
-        tell: Callable[[str], None] = lambda line: None,
+        tell: Say = lambda line: None,
     ) -> None:
         self.folder, self.path = folder, folder.path
         values, place = read_config(folder.configuration), shown(folder.configuration)
@@ -220,53 +207,56 @@ class Coordinator:
 
     def first_terms(self) -> dict[str, dict[str, Any]]:
         """Arguments of the call ``start``, for every party that is asked."""
-        problem, labels = problem_of(self.config, self.names, None)
-        self._check_labels(labels)
-        privacy = self.config.privacy
+        config, privacy = self.config, self.config.privacy
+        problem, labels = parts.problem_of(config, self.names, None)
+        others = self._check_labels(labels)
         private: dict[str, Any] = {}
         if privacy.mode != "none":
-            solver = solver_of_private(self.config, problem, labels, self.folder, self.run, Elsewhere())
+            solver = parts.solver_of_private(config, problem, labels, self.folder, self.run, Elsewhere())
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
-        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
-        family = privacy.mode if private else scheme_of(problem, self.config).method(problem.traits).family
+        scheme = None if private else parts.scheme_of(problem, config)
+        common = {
+            "family": privacy.mode if scheme is None else scheme.method(problem.traits).family,
+            "regularization": float(problem.regularization),
+            "x_update": config.x_update,
+            "regularizer": config.regularizer,
+            "l1_ratio": -1.0 if config.l1_ratio is None else float(config.l1_ratio),
+            "n_samples": labels.n_samples,
+            "row_digest": labels.row_digest,
+            "parties": ",".join(self.names),
+            "loss": problem.loss.name,
+            "penalty": 0.0 if config.penalty is None else float(config.penalty),
+            **private,
+            "release": __version__,
+            "table": table_digest(),
+            **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
+            **{key: rows.row_digest for key, rows in others.items()},
+        }
         return {
-            name: {
-                "family": family,
-                "regularization": float(problem.regularization),
-                "x_update": self.config.x_update,
-                "regularizer": self.config.regularizer,
-                "l1_ratio": -1.0 if self.config.l1_ratio is None else float(self.config.l1_ratio),
-                "constraint": problem.party_constraints[m].text,
-                "n_samples": labels.n_samples,
-                "row_digest": labels.row_digest,
-                "position": m,
-                "parties": ",".join(self.names),
-                "loss": problem.loss.name,
-                "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
-                **private,
-                "release": __version__,
-                "table": table_digest(),
-                **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
-                **{key: rows.row_digest for key, rows in others.items()},
-            }
+            name: {**common, "constraint": problem.party_constraints[m].text, "position": m}
             for m, name in enumerate(self.names)
             if name in self.elsewhere
         }
 
-    def _check_labels(self, labels: LabelData) -> None:
-        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
+    def _check_labels(self, labels: LabelData) -> dict[str, LabelData]:
+        """Refuse other labels than the run began with; those of rows that are not trained on."""
+        others = {key: open_labels(Path(path)) for key, path in parts.other_labels(self.config).items()}
         for key, found in {"labels": labels, **others}.items():
             if labels_digest(found) != self.digests.get(key):
                 raise InputError(
                     f"{shown(found.path)}: not the labels that {shown(self.path)} began with (digests differ)"
                 )
+        return others
 
     def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
         widths = [int(said[name]["n_features"]) for name in self.names]
-        problem, labels = problem_of(self.config, self.names, widths)
+        problem, labels = parts.problem_of(self.config, self.names, widths)
         self._check_labels(labels)
-        state = self.checkpoint()
+        messages = () if self.config.memory is None else MESSAGES  # these are read to where they belong
+        state = None  # before the first round
+        if self.checkpoint_file.exists():
+            state = read_state(self.checkpoint_file, self.names, messages)
         hub = self._connected(problem, said, state)
         solver = self._solver(problem, labels, hub, state)
         traffic = solver.traffic
@@ -309,15 +299,15 @@ class Coordinator:
         """A private run, from its first round; what was released is never asked for twice."""
         labels = open_labels(Path(self.config.data))
         self._check_labels(labels)
-        own = open_own(self.config, self.own, self.names, labels)
+        own = parts.open_own(self.config, self.own, self.names, labels)
         if own is not None and own.content_digest != self.own_digest:
             raise InputError(
                 f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
             )
         widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
-        problem, _ = problem_of(self.config, self.names, widths, own)
+        problem, _ = parts.problem_of(self.config, self.names, widths, own)
         hub = self._connected(problem, hello, None)
-        solver = solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
+        solver = parts.solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
         history, status = list[RoundRecord](), None
         try:
             with self.folder.open_log() as log:
@@ -333,7 +323,7 @@ class Coordinator:
         finally:
             solver.close()
         with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-            write_private_model(directory, solver, result, self.run, labels, own)
+            parts.write_private_model(directory, solver, result, self.run, labels, own)
         document = result_document(solver, result)
         document["privacy"] = write_statement(self.path, solver, self.run).to_json()
         document["comparison"] = comparison.to_json()
@@ -343,15 +333,12 @@ class Coordinator:
     def _connected(
         self, problem: Problem, said: dict[str, dict[str, Any]], state: dict[str, Any] | None
     ) -> Hub:
-        parties = []
-        for name in self.names:
-            kind, reason, answered = (
-                str(said.get(name, {}).get(key, "")) for key in ("kind", "reason", "answered")
-            )
-            known = Correspondent(name) if state is None else state["parties"][name]
-            known = replace(known, kind=kind, reason=reason, answered=known.answered or answered)
-            parties.append(known)
-        return self._hub_of(parties, problem.n_samples, problem.n_outputs)
+        known = {name: Correspondent(name) for name in self.names} if state is None else state["parties"]
+        for name, party in known.items():
+            own = said.get(name, {})
+            party.kind, party.reason = str(own.get("kind", "")), str(own.get("reason", ""))
+            party.answered = party.answered or str(own.get("answered", ""))
+        return self._hub_of([*known.values()], problem.n_samples, problem.n_outputs)
 
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
@@ -360,10 +347,10 @@ class Coordinator:
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
-        early = early_stopping_of(self.config, problem, labels)
+        early = parts.early_stopping_of(self.config, problem, labels)
         options, spills = solver_options(self.config), False
         if self.config.memory is not None:
-            plan = plan_of(self.config, problem)
+            plan = parts.plan_of(self.config, problem)
             spills = plan.spilled > 0
             if state is None:
                 for line in replace(plan, parties=[]).lines():
@@ -392,12 +379,6 @@ class Coordinator:
         if not hub.replaying:
             self.journal.restart()
 
-    def checkpoint(self) -> dict[str, Any] | None:
-        """The state after the last whole round; None before the first."""
-        if not self.checkpoint_file.exists():
-            return None
-        return read_state(self.checkpoint_file, self.names, () if self.config.memory is None else MESSAGES)
-
     # --- the end ------------------------------------------------------------------------------------------
 
     def _finish(
@@ -408,7 +389,7 @@ class Coordinator:
         privacy, statement = no_privacy(self.names), None
         if result.status is not Status.DIVERGED:
             model_id, scales = model_id_of(self.run, result.record.round), [1.0] * len(self.names)
-            shared = shared_part(solver, result, labels, model_id, privacy, scales)
+            shared = parts.shared_part(solver, result, labels, model_id, privacy, scales)
             if result.proof is not None:  # the weights are with the parties
                 known = {"row_digest": labels.row_digest, "labels": self.digests["labels"]}
                 statement = statement_of(result.proof, None, self.config.to_toml(), shared.lam, known)

@@ -1,7 +1,5 @@
 """A party whose coordinator is elsewhere: opened or restored, asked, its part of the model written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval, check_rows, parties_of
+from fastadmm.between.approval import Approval, parties_of
 from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
@@ -70,9 +68,8 @@ class Host:
     def __init__(
         self, site: Site, state: Path, run: str, approval: Approval, trained: str = "by files"
     ) -> None:
-        self.site, self.data, self.engine, self.state = site, site.data, site.engine, state
-        self.run, self.approval, self.trained = run, approval, trained
-        self.place = shown(state)
+        self.site, self.data, self.state, self.run = site, site.data, state, run
+        self.approval, self.trained, self.place = approval, trained, shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
         # With sums only: digests of the data that the run began with.
@@ -94,17 +91,15 @@ class Host:
     def answer(self, asked: Request, place: str) -> dict[str, Any]:
         """All calls of a request; the answer of the last."""
         self.place = place
+        own: dict[str, Any] = {"start": self._start, "finish": self._finish, "keep": self._keep}
         answer: dict[str, Any] = {}
         for name, arguments in asked.calls:
             if name in ("scores", "masked_scores"):
                 self._load_rows(arguments["rows"])
-            own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
             try:
-                answer = self.party.answer(name, arguments) if own is None else own(**arguments)
+                answer = own[name](**arguments) if name in own else self.party.answer(name, arguments)
             except Unanswerable as error:
-                raise refused("call", FormatError(f"{self.place}: {error}")) from None
-        if not answer:
-            raise refused("call", FormatError(f"{self.place}: key 'calls': the last call has no answer"))
+                raise refused("call", f"{place}: {error}", FormatError) from None
         return answer
 
     def export(self) -> dict[str, Any]:
@@ -127,7 +122,7 @@ class Host:
                 f"{self.place}: asks for scores of {rows[:80]!r} rows; if you agree, give your features of "
                 "them with --test or --validation"
             )
-            raise refused("scores", InputError(text))
+            raise refused("scores", text)
         other = open_party(path)
         check_same_columns([other], [self.data], shown(path))
         if self._begun is not None and self._begun.get(rows) != other.content_digest:
@@ -135,7 +130,7 @@ class Host:
                 f"{shown(path)}: with sums only, features of {rows} rows are those that the run began with, "
                 "or its masks would show what has changed; give these back, or begin another run"
             )
-            raise refused("rows", InputError(text))
+            raise refused("rows", text)
         if other.row_digest != self.terms.get(rows):
             raise InputError(
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
@@ -155,38 +150,37 @@ class Host:
             write_json(self.state / STATEMENT, {**document, "statement": statement.to_json()})
 
     def _start(self, **terms: Any) -> dict[str, Any]:
-        check_rows(terms, self.data, self.place)
         self._open(terms)
         self.party.prepare()
         kind, reason = self.party.told or (self.party.kind, self.party.reason)
         return {"n_features": self.data.n_features, "kind": kind, "reason": reason}
 
     def _open(self, terms: dict[str, Any]) -> None:
-        family = terms["family"]
-        if family not in _FAMILIES:
-            raise refused("terms", FormatError(f"{self.place}: argument 'family': {family!r} is unknown"))
+        site, family, given = self.site, terms["family"], dict(terms)
         if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
             text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
-            raise refused("terms", FormatError(f"{self.place}: {text}"))
-        block, self.terms, given = load_block(self.data, self.site.streamed), terms, dict(terms)
+            raise refused("terms", f"{self.place}: {text}", FormatError)
+        block, self.terms = load_block(self.data, site.streamed), terms
         if family in SUMS:
             path = self.state / _PRIVATE_KEY
             given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
-        if family in PRIVATE:
-            protection, ledger = self.approval.protection, self.site.ledger
-            if protection is None:
-                text = f"{shown(self.approval.path)}: no table 'privacy', but the run is private"
-                raise refused("privacy", InputError(text))
-            releases = self.state / _RELEASES
-            given["books"] = books_of(self.data, terms, self.run, protection, ledger, releases, self.place)
+        if family not in PRIVATE:
+            refuse_ledger(site.ledger, self.place)
+        elif (protection := self.approval.protection) is None:
+            raise refused(
+                "privacy", f"{shown(self.approval.path)}: no table 'privacy', but the run is private"
+            )
         else:
-            refuse_ledger(self.site.ledger, self.place)
+            releases = self.state / _RELEASES
+            given["books"] = books_of(
+                self.data, terms, self.run, protection, site.ledger, releases, self.place
+            )
         try:
-            self.party = _FAMILIES[family].opened(self.data.name, block, self.engine, given)
+            self.party = _FAMILIES[family].opened(self.data.name, block, site.engine, given)
         except PrivacyBudgetError:
             raise
         except FastadmmError as error:
-            raise refused("terms", FormatError(f"{self.place}: {error}")) from None
+            raise refused("terms", f"{self.place}: {error}", FormatError) from None
 
     def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
         """Digests of all data that answers will depend on."""
@@ -198,43 +192,30 @@ class Host:
                     f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
                     "there when the run begins: if you agree, give them with --test or --validation"
                 )
-                raise refused("scores", InputError(text))
+                raise refused("scores", text)
             found[rows] = open_party(path).content_digest
         return found
 
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
-        if set(needed) != set(self.party.needs):
-            what = ", ".join(self.party.needs) or "no arguments"
-            raise Unanswerable(f"call 'finish': family {self.party.family!r} needs {what}")
-        weights = self.party.kept if kept else self.party.final_weights(**needed)
-        if weights is None:
-            raise Unanswerable("call 'finish': no weights were kept")
-        weights = np.ascontiguousarray(weights)
+        weights = self.party.weights_for("finish", kept, needed)
         # What holds for its weights the party says itself: no request has a word in it.
         line = no_privacy([self.data.name]).weights_line()
         said = f"{line}; trained {self.trained} for a coordinator taken to be honest"
-        self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
+        self._write_model(model_id, np.ascontiguousarray(weights), privacy=said)
         return {"done": True}
 
     def _keep(self, model_id: str) -> dict[str, Any]:
         """The end of a private run: nothing about the features is answered."""
         party = self.party
-        model = PartyModel(
-            **self._described(),
-            weights=party.final_weights(),
-            clipped=party.clips_rows,
-            privacy=party.statement().weights_line(),
-        )
-        self._write_model(model, model_id)
+        said = party.statement().weights_line()
+        self._write_model(model_id, party.final_weights(), clipped=party.clips_rows, privacy=said)
         return {"kept": True}
 
-    def _described(self) -> dict[str, Any]:
+    def _write_model(self, model_id: str, weights: np.ndarray, **how: Any) -> None:
         data = self.data
-        known = {"name": data.name, "feature_names": list(data.feature_names)}
-        return {**known, "transform": data.transform, "encoder": data.encoder}
-
-    def _write_model(self, model: PartyModel, model_id: str) -> None:
-        write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
+        known = {"transform": data.transform, "encoder": data.encoder, **how}
+        model = PartyModel(data.name, weights, list(data.feature_names), **known)
+        write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
 
 
 def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> None:

@@ -7,14 +7,13 @@ the next records is written ahead: putting a record on disk then changes neither
 size nor its blocks, which file systems keep a log of, and which takes longer than the record itself.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from fastadmm.errors import FormatError
@@ -56,27 +55,27 @@ class Journal:
             if is_new:
                 synchronise(path.parent)
             try:
-                #: Where the first record begins, and what checksums begin with.
-                self._begin, self._number = _head(self._file, path)
+                #: Where the first record begins, what checksums begin with, and what ends a record.
+                self._begin, self._number, self._end = _head(self._file, path)
                 #: Where each record begins, and the end.
                 self._places = [self._begin]
-                while (record := _record(self._file, self._places[-1], self._number)) is not None:
+                while (record := self._record(self._places[-1])) is not None:
                     self._places.append(record[1])
-                if _ended_after(self._file, self._places[-1], self._number):
+                if self._ended_after(self._places[-1]):
                     raise self._damaged(len(self._places), self._places[-1])
             except BaseException:
                 os.close(self._file)
                 raise
             #: Bytes of the file, with the room for more records.
             self._size = os.fstat(self._file).st_size
-            if _old(self._file):
+            if not self._end:  # a file of an older release
                 self.rewrite(list(self.records()))
-            elif not self._begin and not len(self):
+            elif not self._begin:
                 self._mark()
             else:
                 if len(self):
                     # A kill may have come just before.
-                    _write(self._file, _END.pack(_END_MARK, self._number), self._places[-1] - _END.size)
+                    _write(self._file, self._end, self._places[-1] - _END.size)
                 self._cut(self._places[-1])
 
     def __len__(self) -> int:
@@ -91,7 +90,7 @@ class Journal:
         """All records, oldest first; each is read when it is asked for."""
         with storage_errors(self.path, "read"):
             for number, at in enumerate(self._places[:-1], start=1):
-                if (record := _record(self._file, at, self._number)) is None:
+                if (record := self._record(at)) is None:
                     raise self._damaged(number, at)
                 yield record[0]
 
@@ -116,7 +115,7 @@ class Journal:
                 is_long = (end - 1) // _PAGE > begin // _PAGE
                 if is_long:
                     synchronise_data(self._file)
-                _write(self._file, _END.pack(_END_MARK, self._number), at)
+                _write(self._file, self._end, at)
                 if not is_long:
                     synchronise_data(self._file)
             except OSError:
@@ -137,9 +136,9 @@ class Journal:
     def _mark(self) -> None:
         """Begin the file."""
         self._begin, self._number = _HEAD.size, int.from_bytes(os.urandom(4))
-        self._places = [self._begin]
+        self._end, self._places = _END.pack(_END_MARK, self._number), [self._begin]
         with storage_errors(self.path):
-            _write(self._file, _head_bytes(self._number), 0)
+            _write(self._file, _head_bytes(_HEAD_MARK, self._number), 0)
             self._size = max(self._size, self._begin)
             synchronise_data(self._file)
 
@@ -155,8 +154,7 @@ class Journal:
                 other.close()
                 raise
         os.close(self._file)
-        self._file, self._places, self._size = other._file, other._places, other._size
-        self._begin, self._number = other._begin, other._number
+        self.__dict__ |= vars(other) | {"path": self.path}
 
     def close(self) -> None:
         """Close the file, without the room for more records."""
@@ -182,6 +180,33 @@ class Journal:
             f"{shown(self.path)}: record {number}, at byte {at:,}, is damaged; restore the file"
         )
 
+    def _record(self, at: int) -> tuple[list[bytes], int] | None:
+        """The whole record at a place, and where it ends."""
+        prefix = _read(self._file, _PREFIX.size, at)
+        if len(prefix) < _PREFIX.size:
+            return None
+        mark, checksum, n_bytes = _PREFIX.unpack(prefix)
+        end = at + _PREFIX.size + n_bytes
+        if mark != _MARK or end > os.fstat(self._file).st_size:
+            return None
+        content = _read(self._file, n_bytes, at + _PREFIX.size)
+        if zlib.crc32(content, self._number) != checksum:
+            return None
+        # What verifies is whole, even where a kill came before its end was written.
+        return _parts(content), end + len(self._end)
+
+    def _ended_after(self, at: int) -> bool:
+        """Whether a record ends after a place: then what stands there was one that was written to its end."""
+        if os.fstat(self._file).st_size <= at:
+            return False
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as content:
+            if self._end:
+                return content.find(self._end, at) >= 0
+            while (at := content.find(_MARK, at + 1)) >= 0:
+                if self._record(at) is not None:
+                    return True
+        return False
+
 
 def synchronise_data(file: int) -> None:
     """Put an open file's content on disk, and of its description what reading it needs."""
@@ -193,65 +218,30 @@ def _write(file: int, raw: bytes, at: int) -> None:
     write_all(file, raw)
 
 
-def _head(file: int, path: Path) -> tuple[int, int]:
-    """Where the first record begins, and the file's number; zeros where there is no head (yet)."""
+def _head(file: int, path: Path) -> tuple[int, int, bytes]:
+    """Where the first record begins, the file's number, and what ends a record; zeros without a head."""
     raw = _read(file, _HEAD.size, 0)
-    for mark in (_HEAD_MARK, _OLD_MARK):
-        if len(raw) == _HEAD.size and raw == _head_bytes(_HEAD.unpack(raw)[1], mark):
-            return _HEAD.size, _HEAD.unpack(raw)[1]
-    if raw[:4] != _MARK and os.fstat(file).st_size > _HEAD.size:
+    if len(raw) == _HEAD.size:
+        mark, number, _ = _HEAD.unpack(raw)
+        if mark in (_HEAD_MARK, _OLD_MARK) and raw == _head_bytes(mark, number):
+            return _HEAD.size, number, _END.pack(_END_MARK, number) if mark == _HEAD_MARK else b""
+    if raw[:4] == _MARK:
+        return 0, 0, b""
+    if os.fstat(file).st_size > _HEAD.size:
         raise FormatError(f"{shown(path)}: its beginning, at byte 0, is damaged; restore the file")
-    return 0, 0
+    return 0, 0, _END.pack(_END_MARK, 0)
 
 
-def _old(file: int) -> bool:
-    """Whether records have no end: a file of an older release, with records."""
-    return _read(file, 4, 0) in (_OLD_MARK, _MARK)
-
-
-def _head_bytes(number: int, kind: bytes = _HEAD_MARK) -> bytes:
-    mark = _HEAD.pack(kind, number, 0)[:-4]
-    return mark + zlib.crc32(mark).to_bytes(4, "little")
-
-
-def _record(file: int, at: int, number: int) -> tuple[list[bytes], int] | None:
-    """The whole record at a place, and where it ends."""
-    prefix = _read(file, _PREFIX.size, at)
-    if len(prefix) < _PREFIX.size:
-        return None
-    mark, checksum, n_bytes = _PREFIX.unpack(prefix)
-    end = at + _PREFIX.size + n_bytes
-    if mark != _MARK or end > os.fstat(file).st_size:
-        return None
-    content = _read(file, n_bytes, at + _PREFIX.size)
-    if zlib.crc32(content, number) != checksum:
-        return None
-    # What verifies is whole, even where a kill came before its end was written.
-    return _parts(content), end if _old(file) else end + _END.size
-
-
-def _ended_after(file: int, at: int, number: int) -> bool:
-    """Whether a record ends after a place: then what stands there was one that was written to its end."""
-    if os.fstat(file).st_size <= at:
-        return False
-    old = _old(file)
-    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
-        if not old:
-            return content.find(_END.pack(_END_MARK, number), at) >= 0
-        while (at := content.find(_MARK, at + 1)) >= 0:
-            if _record(file, at, number) is not None:
-                return True
-    return False
+def _head_bytes(mark: bytes, number: int) -> bytes:
+    head = _HEAD.pack(mark, number, 0)[:-4]
+    return head + zlib.crc32(head).to_bytes(4, "little")
 
 
 def _parts(content: bytes) -> list[bytes]:
-    n_parts = _SIZE.unpack_from(content)[0]
-    at, parts = (1 + n_parts) * _SIZE.size, []
-    for k in range(1, 1 + n_parts):
-        n_bytes = _SIZE.unpack_from(content, k * _SIZE.size)[0]
-        parts.append(content[at : at + n_bytes])
-        at += n_bytes
-    return parts
+    (n_parts,) = _SIZE.unpack_from(content)
+    begin = (1 + n_parts) * _SIZE.size
+    ends = list(accumulate(struct.unpack_from(f"<{n_parts}Q", content, _SIZE.size), initial=begin))
+    return [content[a:b] for a, b in pairwise(ends)]
 
 
 def _read(file: int, n_bytes: int, at: int) -> bytes:

@@ -1,7 +1,5 @@
 """A startup kit of NVFlare: what we change in it before a site starts, and whether the site is safe then."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket as sockets
@@ -91,10 +89,10 @@ def open_kit(path: str | Path) -> Kit:
         file = path / "startup" / f"fed_{kind}.json"
         if file.exists():
             try:
-                return Kit(path, kind, **_described(kind, read_json(file), path / "startup"))
+                return _described(path, kind, read_json(file))
+            except FormatError:
+                raise
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                if isinstance(error, FormatError):
-                    raise
                 raise FormatError(f"{file}: not as NVFlare 2.9 writes it: {error!r}") from None
     raise InputError(
         f"{path}: no NVFlare kit, which has startup/fed_server.json, fed_client.json or fed_admin.json"
@@ -172,8 +170,8 @@ def write_job(directory: Path, sites: Sequence[str]) -> Path:
     return directory / "fastadmm"
 
 
-def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
-    """What a kit's own file says."""
+def _described(path: Path, kind: str, content: Any) -> Kit:
+    """A kit, as its own file says."""
     if kind == "admin":
         own, files = content["admin"], ("client_cert", "client_key", "ca_cert")
         name, host, port = own["username"], own["host"], own["port"]
@@ -182,12 +180,9 @@ def _described(kind: str, content: Any, startup: Path) -> dict[str, Any]:
         host, _, port = server["service"]["target"].rpartition(":")
         own = server if kind == "server" else content["client"]
         name = host if kind == "server" else own["fqsn"]
-    certificate, key, root = (startup / own[file] for file in files)
+    certificate, key, root = (path / "startup" / own[file] for file in files)
     security = own.get("connection_security", "mtls")
-    return {
-        **{"name": name, "host": host, "port": int(port), "security": security},
-        **{"certificate": certificate, "key": key, "root": root},
-    }
+    return Kit(path, kind, name, host, int(port), security, certificate, key, root)
 
 
 #: Versions of NVFlare whose security settings were examined.
@@ -213,8 +208,7 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     found: list[Finding] = []
     for step in steps:
         try:
-            for finding in step(kit):
-                found.append(finding)
+            found.extend(step(kit))
         except FastadmmError as error:
             found.append(Finding(False, str(error)))
     if kit.kind != "admin":

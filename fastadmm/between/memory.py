@@ -6,14 +6,12 @@ mask has left with. The files lie beside no run: in ``$FASTADMM_MEMORY``, else `
 else ``~/.local/state/fastadmm``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from fastadmm.between.approval import Approval, parties_of
 from fastadmm.between.approval_file import listed
 from fastadmm.between.schema import Request, quoted, refused
 from fastadmm.conversation.calls import SUMS
-from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_all
 from fastadmm.files.modes import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
@@ -50,12 +48,12 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
     """Remember among whom these data are added up; refuse others than before unless the owner allows it."""
     if terms["family"] not in SUMS:
         return
-    names = sorted(parties_of(terms, place))
-    own = {"run": run, "members": names or [f"not stated in run {run}"], **_described(data)}
+    names = sorted(parties_of(terms, place)) or [f"not stated in run {run}"]
+    own = {"run": run, "members": names, **_described(data)}
     with _opened(memory_folder() / _MEMBERS) as memory:
         before = [one for one in memory.entries if _same(one, own)]
         # The members of an earlier run are no news, whatever else its owner agreed to since.
-        known = approval.other_members or own["members"] in [one["members"] for one in before]
+        known = approval.other_members or any(one["members"] == names for one in before)
         if before and not known:
             one = before[0]
             text = (
@@ -64,7 +62,7 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
                 f"what single parties sent; if you agree, set other_members = true in {shown(approval.path)} "
                 f"(remembered in {shown(memory.path)})"
             )
-            raise refused("members", InputError(text))
+            raise refused("members", text)
         memory.add(own)
 
 
@@ -84,7 +82,7 @@ def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, A
                     f"{place}: has been answered under the same mask, with other data than now: their "
                     "difference would be seen; give back what the run began with, or begin another run"
                 )
-                raise refused("changed", InputError(text))
+                raise refused("changed", text)
         memory.add(own)
 
 
@@ -129,7 +127,17 @@ class _Memory:
         whole = raw[: raw.rfind(b"\n") + 1]
         if len(whole) < len(raw):
             os.ftruncate(file, len(whole))  # what has no end was cut by a kill, and never acted upon
-        self.entries = [_entry(line, n, path) for n, line in enumerate(whole.splitlines(), start=1)]
+        self.entries = []
+        for number, line in enumerate(whole.splitlines(), start=1):
+            checksum, _, text = line.partition(b" ")
+            entry = None
+            with suppress(ValueError):
+                entry = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
+            if not isinstance(entry, dict):
+                raise FormatError(
+                    f"{shown(path)}: line {number} is damaged; restore the file from a backup of its own"
+                )
+            self.entries.append(entry)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """On disk when this returns; nothing where it is there already."""
@@ -147,10 +155,8 @@ def _opened(path: Path) -> Iterator[_Memory]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        text = (
-            f"{shown(path)}: {error.strerror}: sums are remembered there; set FASTADMM_MEMORY to a directory"
-        )
-        raise StorageError(text) from None
+        text = "sums are remembered there; set FASTADMM_MEMORY to a directory"
+        raise StorageError(f"{shown(path)}: {error.strerror}: {text}") from None
     try:
         lock_file(file, wait=True)
         with storage_errors(path):
@@ -158,17 +164,3 @@ def _opened(path: Path) -> Iterator[_Memory]:
         yield memory
     finally:
         os.close(file)
-
-
-def _entry(line: bytes, number: int, path: Path) -> dict[str, Any]:
-    checksum, _, text = line.partition(b" ")
-    try:
-        good = int(checksum, 16) == zlib.crc32(text)
-        entry = json.loads(text) if good else None
-    except ValueError:
-        entry = None
-    if not isinstance(entry, dict):
-        raise FormatError(
-            f"{shown(path)}: line {number} is damaged; restore the file from a backup of its own"
-        )
-    return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,25 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.between import schema
 from fastadmm.between.approval import APPROVAL, check_caller
 from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import (
-    KINDS,
-    Envelope,
-    Message,
-    Request,
-    approve_command,
-    code_of,
-    digest_of,
-    encode_message,
-    refused,
-    request_of,
-)
+from fastadmm.between.schema import Envelope, Message, Request, refused
 from fastadmm.between.scoring import ALIGNMENTS, Home, Made, answer_inference, contribute
-from fastadmm.between.task import runs_of
+from fastadmm.between.socket import Say
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.reading import json_of
@@ -49,18 +40,8 @@ TASKS_JOURNAL = "tasks.journal"
 #: Codes of what is beyond an approval: there is nothing left to be counted.
 _OVER = ("exchanges", "amount", "expired", "ended")
 
-
-def _rows(asked: Request) -> int:
-    """Ids that are compared, rows that are scored, or vectors that leave."""
-    if asked.call == "learn":
-        return 0
-    if asked.call == "span":
-        return int(asked.arguments["last"] - asked.arguments["first"])
-    return int(asked.arguments["n_ids" if asked.call == "intersect" else "n_samples"])
-
-
-#: Bytes of a request to compare ids: a blinded id has 35.
-_SMALL, _EACH = 1 << 16, 48
+#: Bytes of a request to compare ids: a blinded id has 35. Bytes that describe runs approved together.
+_SMALL, _EACH, _MOST_RUNS = 1 << 16, 48, 1 << 20
 
 
 class PartyTasks:
@@ -69,7 +50,7 @@ class PartyTasks:
     Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes.
     """
 
-    def __init__(self, home: Home, audit: AuditLog, say: Callable[[str], None]) -> None:
+    def __init__(self, home: Home, audit: AuditLog, say: Say) -> None:
         self.home, self._audit, self._say = home, audit, say
         self._journal = Journal(home.state / TASKS_JOURNAL)
         self._kept = [json.loads(meta) for meta, _ in self._journal.records()]
@@ -98,22 +79,20 @@ class PartyTasks:
         """The answer to a request that was answered before; None: it was not."""
         for k, entry in enumerate(self._done):
             if entry["request"] == digest and "answer" in entry:
-                message = b""
-                if k < len(self._kept):
-                    message = next(islice(self._journal.records(), k, None))[1]
-                if not message:
-                    text = f"{place}: answered at {entry['time']}, which is not kept any more"
-                    raise refused("ended", InputError(f"{text}; begin another task"))
-                return message
+                kept = islice(self._journal.records(), k, None) if k < len(self._kept) else iter(())
+                if message := next(kept, [b"", b""])[1]:
+                    return message
+                text = f"{place}: answered at {entry['time']}, which is not kept any more; begin another task"
+                raise refused("ended", text)
         return None
 
     def answer(self, envelope: Envelope, party: str, entry: dict[str, Any]) -> bytes:
         """Answer a request."""
-        asked = request_of(envelope, -1, "request")
+        asked = schema.request_of(envelope, -1, "request")
         place = f"request {asked.call!r} of task {asked.run}"
         entry |= {"task": asked.run, "calls": [asked.call]}
         if asked.party != party or party != self.home.name:
-            raise refused("party", InputError(f"{place}: not for {self.home.name}"))
+            raise refused("party", f"{place}: not for {self.home.name}")
         if asked.call == "join":
             return self._joined(asked, envelope, entry, place)
         approval = self._approval(asked, entry["caller"], place)
@@ -121,7 +100,7 @@ class PartyTasks:
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest
         if (message := self._stored(asked.digest, place)) is not None:
-            entry |= {"answer": digest_of(message), "repeated": True}
+            entry |= {"answer": schema.digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
         with self._counted_refusals(asked, approval, entry):
@@ -131,8 +110,8 @@ class PartyTasks:
             values, told = _MADE[asked.call](asked, approval, self.home, place)
             if told:
                 self._say(told)
-            message = encode_message(Message(asked.run, asked.party, 0, asked.digest, values))
-        entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
+            message = schema.encoded(Message(asked.run, asked.party, 0, asked.digest, values))
+        entry |= {"answer": schema.digest_of(message), "repeated": False, "counts": counts}
         self._keep(entry, message)
         self._audit.add(entry)
         forget_asked(self.home.state, asked.run)
@@ -144,46 +123,43 @@ class PartyTasks:
         if not ends:
             self._keep(entry, b"")
         elif asked.digest != ends[0]:
-            raise refused("changed", InputError(f"{place}: ends with other ids than were named before"))
+            raise refused("changed", f"{place}: ends with other ids than were named before")
 
     def _joined(self, asked: Request, envelope: Envelope, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""
-        runs = runs_of(asked, place)
-        entry["request"] = envelope.digest
+        runs, digest = _runs_of(asked, place), envelope.digest
+        entry["request"] = digest
         # Those alone: what is approved already is not to be approved in other terms on the way.
-        missing = {run: runs[run] for run in runs if not (self.home.of_run(run) / APPROVAL).exists()}
+        missing = {
+            run: terms for run, terms in runs.items() if not (self.home.of_run(run) / APPROVAL).exists()
+        }
         if missing:
             document = {"n_samples": asked.arguments["n_samples"], "runs": missing}
-            self._keep_asked(asked, entry["caller"], "worth", document)
-            text = f"{place}: {len(missing)} runs; to look at them: {self._command(asked)}"
-            raise refused("task", InputError(text))
-        message = encode_message(Message(asked.run, asked.party, 0, envelope.digest, {"n_runs": len(runs)}))
-        entry |= {"answer": digest_of(message), "repeated": envelope.digest in self._audit.answered}
+            self._ask_owner(asked, entry["caller"], document)
+            raise refused("task", f"{place}: {len(missing)} runs; to look at them: {self._command(asked)}")
+        message = schema.encoded(Message(asked.run, asked.party, 0, digest, {"n_runs": len(runs)}))
+        entry |= {"answer": schema.digest_of(message), "repeated": digest in self._audit.answered}
         self._audit.add_bounded(entry)
         return message
 
     def _command(self, asked: Request) -> str:
-        return approve_command(asked.run, KINDS.get(asked.call, "align"), shown(self.home.state))
+        return schema.approve_command(asked.run, schema.kind_of(asked.call), shown(self.home.state))
 
-    def _keep_asked(self, asked: Request, caller: str, kind: str, about: dict[str, Any]) -> None:
-        document = {"format": "fastadmm-task", "version": "1.0", "task": asked.run, "kind": kind}
-        keep_asked(
-            self.home.state, asked.run, document | {"coordinator": caller, "party": self.home.name} | about
-        )
+    def _ask_owner(self, asked: Request, caller: str, about: dict[str, Any] | None = None) -> None:
+        """Keep what is asked, for the owner to look at."""
+        simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
+        document = {"format": "fastadmm-task", "version": "1.0", "task": asked.run}
+        document |= {"kind": schema.kind_of(asked.call), "coordinator": caller, "party": self.home.name}
+        keep_asked(self.home.state, asked.run, document | (simple if about is None else about))
 
     def _approval(self, asked: Request, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / APPROVALS[KINDS.get(asked.call, "align")]
+        path = self.home.of_run(run) / APPROVALS[schema.kind_of(asked.call)]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
             self._ask_owner(asked, caller)
-        text = f"{place}: no approval {shown(path)}; to look at it: {self._command(asked)}"
-        raise refused("task", InputError(text))
-
-    def _ask_owner(self, asked: Request, caller: str) -> None:
-        simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
-        self._keep_asked(asked, caller, KINDS.get(asked.call, "align"), simple)
+        raise refused("task", f"{place}: no approval {shown(path)}; to look at it: {self._command(asked)}")
 
     def _check_amount(
         self, asked: Request, approval: TaskApproval, caller: str, place: str
@@ -191,23 +167,25 @@ class PartyTasks:
         """What a new answer counts for; the owner is asked for what is more than was approved."""
         counts = _counts(asked, approval)
         if approval.last_day is not None and datetime.date.today() > approval.last_day:
-            raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
+            raise refused("expired", f"{place}: the last day was {approval.last_day}")
         if asked.call == "align":
             if not any(one["task"] == asked.run for one in self._done):
-                raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
+                raise refused("order", f"{place}: ends an alignment that was not begun here")
             return counts
         counts |= {"requests": 1, "rows": _rows(asked)}
         spent = used(self._done, approval.path.name, counts["run"])
         for key, code in (("requests", "exchanges"), ("rows", "amount")):
-            if spent[key] + counts[key] > getattr(approval, key):
+            if spent[key] + counts[key] > (most := getattr(approval, key)):
                 self._ask_owner(asked, caller)
-                text = f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for"
-                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed; "
-                text += f"to approve it as well: {self._command(asked)} --force"
-                raise refused(code, InputError(text))
+                text = (
+                    f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for; "
+                    f"{shown(approval.path)} allows {most}; nothing was computed; to approve it as well: "
+                    f"{self._command(asked)} --force"
+                )
+                raise refused(code, text)
         if asked.call == "intersect" and len(asked.arguments["request"]) > _SMALL + _EACH * counts["rows"]:
             text = f"{place}: {len(asked.arguments['request'])} bytes are more than {counts['rows']} ids have"
-            raise refused("amount", InputError(text))
+            raise refused("amount", text)
         return counts
 
     @contextmanager
@@ -218,10 +196,20 @@ class PartyTasks:
         try:
             yield
         except Exception as error:
-            if code_of(error) not in _OVER:
+            if schema.code_of(error) not in _OVER:
                 entry["counts"] = _counts(asked, approval) | {"requests": 1}
                 self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
             raise
+
+
+def _rows(asked: Request) -> int:
+    """Ids that are compared, rows that are scored, or vectors that leave."""
+    given = asked.arguments
+    if asked.call == "learn":
+        return 0
+    if asked.call == "span":
+        return int(given["last"] - given["first"])
+    return int(given["n_ids" if asked.call == "intersect" else "n_samples"])
 
 
 def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
@@ -229,21 +217,42 @@ def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
     return {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
 
 
+def _runs_of(task: Request, place: str) -> dict[str, dict[str, Any]]:
+    """What the runs of a set are about, by identifier."""
+    raw = task.arguments["runs"].tobytes()
+    if len(raw) > _MOST_RUNS:
+        raise refused("values", f"{place}: 'runs' has more than {_MOST_RUNS} bytes", FormatError)
+    try:
+        runs = json_of(raw, foreign=True)
+    except ValueError:
+        runs = None
+    if not isinstance(runs, dict) or not runs or not all(map(_is_plain, runs.values())):
+        raise refused("values", f"{place}: 'runs' is no table of runs", FormatError)
+    return {schema.run_identifier(run, place): terms for run, terms in runs.items()}
+
+
+def _is_plain(terms: object) -> bool:
+    """Whether it is a table of texts and numbers: nested ones would be kept at many times their size."""
+    return isinstance(terms, dict) and all(
+        isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+        for value in terms.values()
+    )
+
+
 def intersect(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
     from fastadmm.data_tools.psi import psi_respond
 
-    ids = _ids(approval)
+    ids, n_ids = _ids(approval), asked.arguments["n_ids"]
     with TemporaryDirectory(prefix=".", dir=home.state) as folder:
         request, response = Path(folder, "request"), Path(folder, "response")
         request.write_bytes(asked.arguments["request"].tobytes())
         try:
             count = psi_respond(ids, request, response)
         except FormatError as error:
-            raise refused("damaged", FormatError(f"{place}: {error}")) from None
-        if count != asked.arguments["n_ids"]:
-            text = f"{place}: says {asked.arguments['n_ids']} ids, but holds {count}; nothing is answered"
-            raise refused("values", InputError(text))
+            raise refused("damaged", f"{place}: {error}", FormatError) from None
+        if count != n_ids:
+            raise refused("values", f"{place}: says {n_ids} ids, but holds {count}; nothing is answered")
         return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}, ""
 
 
@@ -258,11 +267,11 @@ def keep_alignment(asked: Request, approval: TaskApproval, home: Home, place: st
         try:
             alignment = read_alignment(given)
         except FormatError as error:
-            raise refused("damaged", FormatError(f"{place}: {error}")) from None
+            raise refused("damaged", f"{place}: {error}", FormatError) from None
     try:
         rows_of(_ids(approval), alignment)
     except InputError as error:
-        raise refused("rows", InputError(f"{place}: {error}")) from None
+        raise refused("rows", f"{place}: {error}") from None
     write_whole(path, raw)
     n = len(alignment.ids)
     told = f"{shown(path)}: {n} rows that all parties have, for 'fastadmm convert --align'"
@@ -272,19 +281,18 @@ def keep_alignment(asked: Request, approval: TaskApproval, home: Home, place: st
 def keep_labels(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Keep labels after randomised response, of the rows of the approved features."""
     data, given = open_party(Path(approval.file)), asked.arguments
-    known = (data.n_samples, data.row_digest)
-    if known != (given["n_samples"], given["row_digest"]) or len(given["labels"]) != data.n_samples:
+    n, labels = data.n_samples, given["labels"]
+    if (n, data.row_digest, n) != (given["n_samples"], given["row_digest"], len(labels)):
         text = f"{place}: about other rows than those of {shown(data.path)}; align the rows first"
-        raise refused("rows", InputError(text))
+        raise refused("rows", text)
     path = _kept_in(home, "labels", f"{asked.run}.h5")
     try:
         how = {"classes": json_of(given["classes"], foreign=True), "label_epsilon": given["label_epsilon"]}
         with LabelWriter(path, task="classification", force=True, **how) as writer:
-            writer.append(given["labels"].astype(np.float64), ids=data.ids())
+            writer.append(labels.astype(np.float64), ids=data.ids())
     except (ValueError, TypeError, FastadmmError) as error:
-        raise refused("values", InputError(f"{place}: no labels of two classes: {error}")) from None
-    told = f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'"
-    return {"n_samples": data.n_samples}, told
+        raise refused("values", f"{place}: no labels of two classes: {error}") from None
+    return {"n_samples": n}, f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'"
 
 
 def _kept_in(home: Home, folder: str, name: str) -> Path:

@@ -7,8 +7,10 @@ To a request that is made again a party gives the same answer, so the same comma
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +18,23 @@ import h5py
 import numpy as np
 
 from fastadmm.between.coordinator import Coordinator
-from fastadmm.between.hub import Ask
+from fastadmm.between.hub import Ask, Question, collect
 from fastadmm.between.run_problem import problem_of, scheme_of
-from fastadmm.between.schema import task_request
-from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.socket import LONGEST
-from fastadmm.between.task import ask_all, task_folder
+from fastadmm.between.schema import kind_of, run_identifier, task_request
+from fastadmm.between.socket import LONGEST, Say
+from fastadmm.between.train import Setup, read_setup
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Answers, Exchange, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.files.atomic import csv_file, shown, storage_errors, write_json, write_whole
+from fastadmm.files.atomic import csv_file, remove_leftovers, shown, storage_errors, write_json, write_whole
 from fastadmm.files.digest import row_digest
-from fastadmm.files.reading import read_bytes
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
 from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.evaluate import evaluate_predictions
-from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.runs.folder import EXCHANGE, RunFolder, run_lock
 from fastadmm.runs.load import seen_by_ids
 from fastadmm.runs.predict import (
     Contribution,
@@ -51,18 +52,62 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
 
+_TASK = "task.json"
+
+#: Seconds that an answer may take: a table is read, ids are blinded.
+_SECONDS = 300.0
+
+#: Takes the answer of a party.
+Take = Callable[[str, dict[str, Any]], None]
+
+
+@contextmanager
+def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str]:
+    """Begin a task, or go on with it; one process at a time."""
+    file = path / _TASK
+    if not file.exists():
+        with storage_errors(path):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(f"{shown(path)}: exists already and is no task; choose another name")
+        write_json(file, {"kind": kind, "task": secrets.token_hex(8), "about": dict(about)})
+    with run_lock(path):
+        remove_leftovers(path)
+        known = read_json(file)
+        if not isinstance(known, dict) or known.keys() != {"kind", "task", "about"}:
+            raise FormatError(f"{shown(file)}: not our record; choose another directory")
+        if (known["kind"], known["about"]) != (kind, dict(about)):
+            raise ConfigError(f"{shown(path)}: began as another task; choose another directory")
+        yield run_identifier(known["task"], shown(file))
+
+
+def ask_all(
+    ask: Ask,
+    task: str,
+    call: str,
+    given: Mapping[str, dict[str, Any]],
+    take: Take = lambda name, answer: None,
+) -> None:
+    """Ask parties at once, each with arguments of its own; ``take`` is given what one answers as it comes."""
+
+    def one(name: str, arguments: dict[str, Any]) -> None:
+        question = Question(task_request(task, name, call, arguments), f"party {name}", LONGEST)
+        take(name, question.answer(ask(name, question.raw, _SECONDS)).answer)
+
+    pool = ThreadPoolExecutor(max(1, len(given)))
+    try:
+        works = {name: pool.submit(one, name, arguments) for name, arguments in given.items()}
+        collect(works, f"task {task}", task, kind_of(call))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for who is lost
+
+
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
 
 
 def federate_predict(
-    config: Path,
-    run: Path,
-    rows: Path,
-    out: Path,
-    *,
-    own: Path | None = None,
-    say: Callable[[str], None] = print,
+    config: Path, run: Path, rows: Path, out: Path, *, own: Path | None = None, say: Say = print
 ) -> Predictions:
     """Score rows whose features the parties have."""
     setup = read_setup(config)
@@ -102,7 +147,7 @@ def ask_predictions(
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
             partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
-        ask_all(ask, {name: task_request(task, name, "contribute", arguments) for name in asked}, take)
+        ask_all(ask, task, "contribute", dict.fromkeys(asked, arguments), take)
         predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
         with csv_file(out / PREDICTIONS) as file:
             write_predictions(file, predictions)
@@ -143,9 +188,7 @@ def _check_parties(setup: Setup, shared: SharedPart, own: Path | None) -> None:
         raise ConfigError(f"{setup.place}: {words}")
 
 
-def federate_labels(
-    config: Path, labels: Path, out: Path, say: Callable[[str], None] = print
-) -> tuple[int, list[str]]:
+def federate_labels(config: Path, labels: Path, out: Path, say: Say = print) -> tuple[int, list[str]]:
     """Give every party labels after randomised response; their number, and the parties."""
     setup, found = read_setup(config), two_classes(labels, None, labels)
     if found.label_epsilon is None:
@@ -158,8 +201,7 @@ def federate_labels(
         task_folder(out, "labels", {**about, "labels": labels_digest(found)}) as task,
     ):
         given = {**about, "labels": found.y.astype(np.uint8)}
-        tasks = {name: task_request(task, name, "release", given) for name in setup.elsewhere}
-        ask_all(ask, tasks, lambda name, answer: None)
+        ask_all(ask, task, "release", dict.fromkeys(setup.elsewhere, given))
     return found.n_samples, setup.elsewhere
 
 
@@ -168,7 +210,7 @@ INFERENCE = "inference.json"
 
 
 def federate_infer(
-    config: Path, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None] = print
+    config: Path, run: Path, out: Path, *, covariance: str, level: float, say: Say = print
 ) -> Inference:
     """Standard errors of a run's model whose parties have agents."""
     with read_setup(config).opened(say, ends=False) as ask:
@@ -185,13 +227,10 @@ def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: flo
     ):
 
         def carry(exchange: Exchange) -> Answers:
-            tasks = {
-                (name := names[call.party]): task_request(task, name, call.name, {**about, **call.made()})
-                for call in exchange.calls
-            }
+            given = {names[call.party]: {**about, **call.made()} for call in exchange.calls}
             answers: dict[str, dict[str, Any]] = {}
-            ask_all(ask, tasks, answers.__setitem__)
-            return [answers[name] for name in tasks]
+            ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
+            return [answers[name] for name in given]
 
         found = converse(inferring(asked, engine), carry)
         assert found is not None  # every answer is there
@@ -236,9 +275,7 @@ ROWS = "rows.json"
 _REQUEST, _KEY = "request.psi", "guest.key"
 
 
-def federate_align(
-    config: Path, ids: TableIds, out: Path, say: Callable[[str], None] = print
-) -> tuple[Alignment, list[str]]:
+def federate_align(config: Path, ids: TableIds, out: Path, say: Say = print) -> tuple[Alignment, list[str]]:
     """Find the rows that the coordinator's table and all parties' have, and tell every party."""
     from fastadmm.data_tools.psi import library
 
@@ -266,7 +303,7 @@ def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) ->
             write_whole(responses[name], answer["response"].tobytes())
 
         missing = [name for name in parties if not responses[name].exists()]
-        ask_all(ask, {name: task_request(task, name, "intersect", arguments) for name in missing}, keep)
+        ask_all(ask, task, "intersect", dict.fromkeys(missing, arguments), keep)
         try:
             alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
         except FastadmmError:
@@ -282,6 +319,5 @@ def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) ->
             path.unlink(missing_ok=True)
     alignment = read_alignment(out / ROWS)
     found = {"alignment": np.frombuffer(read_bytes(out / ROWS, LONGEST), np.uint8)}
-    told = {name: task_request(task, name, "align", found) for name in parties}
-    ask_all(ask, told, lambda name, answer: None)
+    ask_all(ask, task, "align", dict.fromkeys(parties, found))
     return alignment, report

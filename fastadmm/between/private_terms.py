@@ -1,14 +1,12 @@
 """What a private run by files is about: settings travel as text, its protection a party decides itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastadmm.between.schema import refused
-from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
@@ -32,7 +30,7 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
     """The settings of a private run; None for a run without noise."""
     if (terms["family"] in PRIVATE) != ("privacy" in terms):
         text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
-        raise refused("privacy", FormatError(text))
+        raise refused("privacy", text, FormatError)
     if "privacy" not in terms:
         return None
     try:
@@ -40,10 +38,10 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy |
         if isinstance(settings, DifferentialPrivacy):
             settings.check_samples(int(terms["n_samples"]))
     except (ValueError, TypeError, AttributeError, ConfigError) as error:
-        raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
+        raise refused("privacy", f"{place}: argument 'privacy': {error}", FormatError) from None
     if settings.mode != terms["family"] or not isinstance(settings, DifferentialPrivacy):
         text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
-        raise refused("privacy", FormatError(text))
+        raise refused("privacy", text, FormatError)
     return settings
 
 
@@ -114,7 +112,7 @@ def books_of(
             f"{place}: a private run (mode {terms['family']!r}): what leaves is charged to your own ledger "
             "first; name its file with --ledger"
         )
-        raise refused("privacy", InputError(text))
+        raise refused("privacy", text)
     settings = asked.with_(**{key: getattr(protection, key) for key in OWNERS})
     why = "" if settings.public_scaling else why_unproved(data.steps)
     try:
@@ -122,7 +120,8 @@ def books_of(
         settings.refuse_unproved({data.name: why} if why else {})
     except PrivacyBudgetError as error:
         # The requester is told no more than of an owner who has not agreed.
-        raise refused("privacy", error) from None
+        error.refusal = "privacy"
+        raise
     position = int(terms["position"])
     return Books(
         settings,
@@ -143,4 +142,4 @@ def refuse_ledger(ledger: Path | None, place: str) -> None:
             f"{place}: a run without privacy: answers are exact and nothing is charged to "
             f"{shown(ledger)}; leave --ledger out if that is meant"
         )
-        raise refused("privacy", InputError(text))
+        raise refused("privacy", text)

@@ -5,8 +5,6 @@ coordinator is in the process that executes the recipe. In the simulator each si
 production the owners' own agents answer.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -22,15 +20,9 @@ from fastadmm.between.consent import agree, approve_fingerprints
 from fastadmm.between.coordinator import RUN
 from fastadmm.between.host import KEYS
 from fastadmm.between.kit import ALLOWED, INSTALL_HINT, fill_job
-from fastadmm.between.nvflare_app import (
-    END,
-    HELLO,
-    SIMULATED,
-    write_socket,
-)
-from fastadmm.between.setup import Setup, persistent, setup_of
-from fastadmm.between.socket import Lost, Socket
-from fastadmm.between.train import begun, train_run
+from fastadmm.between.nvflare_app import END, HELLO, SIMULATED, write_socket
+from fastadmm.between.socket import Lost, Say, Socket
+from fastadmm.between.train import Setup, begun, persistent, setup_of, train_run
 from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.files.atomic import storage_errors, write_json
 from fastadmm.files.reading import read_bytes, read_json
@@ -84,7 +76,7 @@ class VerticalGLMRecipe(Recipe):
         name: str = "vertical_glm",
         min_clients: int | None = None,
         out: str | Path | None = None,
-        say: Callable[[str], None] = print,
+        say: Say = print,
     ) -> None:
         if Recipe is object:
             raise ConfigError(f"recipe: NVFlare is missing: this {INSTALL_HINT}")
@@ -206,19 +198,14 @@ class VerticalGLMRecipe(Recipe):
         with storage_errors(local):
             local.mkdir(parents=True, exist_ok=True)
             resources = local / "resources.json"
-            known: dict[str, Any] = {"format_version": 2}
-            if resources.exists():
-                known = read_json(resources)
+            known: dict[str, Any] = read_json(resources) if resources.exists() else {"format_version": 2}
             allowed = sorted(set(ALLOWED).union(known.get("class_allow_list", ())))
             write_json(resources, known | {"class_allow_list": allowed})
             write_socket(local, relay)
-            sites = {}
+            sites = {site: {"state": str(workspace / site / "state")} for site in self._own}
             for site, own in self._own.items():
-                files = {key: value for key, value in own.items() if key != "approval"}
-                paths = {
-                    key: value if key == "threads" else os.path.abspath(value) for key, value in files.items()
-                }
-                sites[site] = paths | {"state": str(workspace / site / "state")}
+                for key in own.keys() - {"approval"}:
+                    sites[site][key] = own[key] if key == "threads" else os.path.abspath(own[key])
             write_json(local / SIMULATED, sites)
 
     def _train_simulated(self, setup: Setup, relay: Socket, workspace: Path, ended: threading.Event) -> None:
@@ -241,13 +228,13 @@ class VerticalGLMRecipe(Recipe):
                 agree(folder.path / RUN, Path(own["data"]), workspace / site / "state")
             with folder.held():
                 try:
-                    train_run(folder, ask, self._say, lambda record: None)
+                    train_run(folder, ask, self._say)
                 except InputError as error:
                     if error.refusal != "keys":
                         raise
                     for site in self._own:
                         _compare_keys(read_json(folder.path / RUN)["run"], workspace / site / "state")
-                    train_run(folder, ask, self._say, lambda record: None)
+                    train_run(folder, ask, self._say)
         finally:
             with suppress(Lost):
                 relay.ask("", END, _PAUSE)
@@ -267,7 +254,7 @@ class VerticalGLMRecipe(Recipe):
             told = ""
             while True:
                 try:
-                    train_run(folder, ask, self._say, lambda record: None)
+                    train_run(folder, ask, self._say)
                     # NVFlare has nothing of the result.
                     run.get_result = lambda timeout=0.0, clean_up=True: str(folder.path)
                     return run

@@ -1,7 +1,5 @@
 """The problem of a run whose parties are elsewhere: of their features it has shapes alone; private runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

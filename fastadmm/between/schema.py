@@ -14,9 +14,9 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,9 @@ from fastadmm.conversation.calls import (
     OTHER_VERSION,
     TASKS,
     Asked,
-    argument_fields,
     check_answer,
     check_values,
-    fields_of,
+    rule_fields,
 )
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError, WaitingError
 from fastadmm.files.reading import json_of
@@ -47,9 +46,11 @@ _SMALL, _VECTORS = 16 << 20, 64
 #: A request merges a few directions at most.
 _MOST_CALLS = 1000
 
+_UNSPELLED = "not spelled as this protocol spells it"
+
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _RUN = re.compile(r"[0-9a-f]{16}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ProtocolError(FormatError):
@@ -96,6 +97,7 @@ def task_request(task: str, party: str, call: str, arguments: dict[str, Any]) ->
 class Message:
     """A party's answer."""
 
+    kind: ClassVar[str] = "message"
     run: str  # as of the request
     party: str  # as of the request
     number: int  # as of the request
@@ -108,6 +110,7 @@ class Message:
 class Refusal:
     """A party does not answer."""
 
+    kind: ClassVar[str] = "refusal"
     party: str
     number: int  # of the exchange; -1 where the request could not be read
     request: str  # digest of the request, or UNREAD
@@ -158,24 +161,18 @@ def most_bytes(n_samples: int, n_classes: int = 1) -> int:
 # --- out --------------------------------------------------------------------------------------------------
 
 
-def encoded(kind: str, content: Any) -> bytes:
+def encoded(content: Request | Message | Refusal) -> bytes:
     """The bytes of a request, an answer or a refusal; equal ones are equal bytes."""
     arrays: list[np.ndarray] = []
-    head = {"kind": kind, **{key: value for key, value in vars(content).items() if key != "digest"}}
-    for key in head.keys() & {"answer", "arguments"}:
-        head[key] = pack_values(head[key], arrays)
+    head = {"kind": content.kind, **{key: value for key, value in vars(content).items() if key != "digest"}}
+    if "answer" in head:
+        head["answer"] = pack_values(head["answer"], arrays)
     if "calls" in head:
         head["calls"] = [[name, pack_values(arguments, arrays)] for name, arguments in head["calls"]]
     return message_bytes(head, arrays)
 
 
-def encode_request(request: Request) -> bytes:
-    """The bytes of a request."""
-    return encoded(request.kind, request)
-
-
-encode_message: Callable[[Message], bytes] = partial(encoded, "message")
-encode_refusal: Callable[[Refusal], bytes] = partial(encoded, "refusal")
+encode_request = encode_message = encode_refusal = encoded
 
 
 def _canonical(head: Any) -> bytes:
@@ -232,15 +229,13 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
     if n_head > _MOST_HEAD or begin + n_body != len(raw):
         raise ProtocolError(f"{place}: cut, or longer than it says")
     text = raw[_PREFIX.size : _PREFIX.size + n_head]
-    if any(raw[_PREFIX.size + n_head : begin]):
-        raise ProtocolError(f"{place}: not spelled as this protocol spells it")
     try:
         head = json_of(text.decode("ascii"), foreign=True)
         good = isinstance(head, dict) and _canonical(head) == text
     except (ValueError, OverflowError):  # ValueError also for ASCII, NaN and long numbers
         raise ProtocolError(f"{place}: the head is not JSON, or has a number that is not finite") from None
-    if not good:
-        raise ProtocolError(f"{place}: not spelled as this protocol spells it")
+    if not good or any(raw[_PREFIX.size + n_head : begin]):
+        raise ProtocolError(f"{place}: {_UNSPELLED}")
     return Envelope(head, memoryview(raw)[begin:], raw)
 
 
@@ -248,47 +243,42 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     """The request in an envelope, each value checked against the table of calls."""
     head, body = envelope.head, Body(envelope.body, place)
     is_task = head.get("kind") == "task"
-    kind = "task" if is_task else "request"
-    check_head(head, ("run", "party", "number", "previous", "answered", "calls"), kind, place)
-    previous, answered = head["previous"], head["answered"]
-    if type(previous) is not int or not -1 <= previous < head["number"] + (head["number"] == 0):
+    kind, known, most = ("task", TASKS, 1) if is_task else ("request", CALLS, _MOST_CALLS)
+    keys = ("run", "party", "number", "previous", "answered", "calls")
+    check_head(head, keys, kind, place)
+    number, previous, items = head["number"], head["previous"], head["calls"]
+    if type(previous) is not int or not -1 <= previous < number + (number == 0):
         raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
-    if answered != "":
-        check_digest(answered, "answered", place)
-    items = head["calls"]
-    most = 1 if is_task else _MOST_CALLS
-    if not isinstance(items, list) or not 0 < len(items) <= most or (is_task and head["number"] != 0):
+    if head["answered"] != "":
+        check_digest(head["answered"], "answered", place)
+    if not isinstance(items, list) or not 0 < len(items) <= most or (is_task and number != 0):
         raise ProtocolError(f"{place}: 'calls' is no list of 1 to {most} calls")
     calls: list[Asked] = []
     unknown = f"is unknown here; {OTHER_VERSION}"
     for item in items:
         if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
             raise ProtocolError(f"{place}: a call is not a name and arguments")
-        if item[0] not in (TASKS if is_task else CALLS):
-            raise ProtocolError(f"{place}: call {item[0][:80]!r} {unknown}", "call")
+        name, where = item[0], f"{place}: call {item[0]!r}"
+        if name not in known:
+            raise ProtocolError(f"{place}: call {name[:80]!r} {unknown}", "call")
         arguments = body.values(item[1])
-        where = f"{place}: call {item[0]!r}"
-        fields = (
-            fields_of(TASKS[item[0]].arguments) if is_task else argument_fields(item[0], n_samples, place)
-        )
-        judged(check_values, arguments, fields, where, unknown)
-        calls.append((item[0], arguments))
+        judged(check_values, arguments, rule_fields(known[name], n_samples)[0], where, unknown)
+        calls.append((name, arguments))
     body.end()
-    given = head["run"], head["party"], head["number"], previous, calls, head["answered"]
-    if not is_task:
-        return Request(*given, envelope.digest)
-    if "run" in arguments:
+    if is_task and "run" in arguments:
         run_identifier(arguments["run"], place)
-    if "row_digest" in arguments:
+    if is_task and "row_digest" in arguments:
         check_digest(arguments["row_digest"], "row_digest", place)
-    return Request(*given, kind=kind)  # its digest is asked for once it is known to be wanted
+    # A task's digest is asked for once it is known to be wanted.
+    own = {key: head[key] for key in keys} | {"calls": calls, "digest": "" if is_task else envelope.digest}
+    return Request(**own, kind=kind)
 
 
 def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> Message | Refusal:
     """What a party answered to a call, each value checked against the table of calls; or its refusal."""
     head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
-        return refusal_of(envelope, place)
+        return _refusal_of(head, body, place)
     message = message_of(envelope, place)
     answer = body.values(head["answer"])
     body.end()
@@ -301,8 +291,7 @@ def answer_to(found: Message | Refusal, request: Request, digest: str, place: st
     if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
         raise FormatError(f"{place}: answers another request than ours{more}")
     if isinstance(found, Refusal):
-        text = f"{place}: refused ({found.code}): {CODES[found.code]}"
-        raise refused(found.code, InputError(text))
+        raise refused(found.code, f"{place}: refused ({found.code}): {CODES[found.code]}")
     if (found.run, found.party, found.number) != (request.run, request.party, request.number):
         raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
     return found
@@ -316,15 +305,14 @@ def message_of(envelope: Envelope, place: str) -> Message:
     return Message(head["run"], head["party"], head["number"], head["request"], {}, envelope.digest)
 
 
-def refusal_of(envelope: Envelope, place: str) -> Refusal:
-    """The refusal in an envelope."""
-    head, keys = envelope.head, tuple(Refusal.__dataclass_fields__)
+def _refusal_of(head: dict[str, Any], body: Body, place: str) -> Refusal:
+    keys = [one.name for one in fields(Refusal)]
     if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
         raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
     if type(head["number"]) is not int or not isinstance(head["party"], str):
         raise ProtocolError(f"{place}: a refusal that names no exchange")
     check_digest(head["request"], "request", place)
-    Body(envelope.body, place).end()
+    body.end()
     return Refusal(*(head[key] for key in keys))
 
 
@@ -340,7 +328,7 @@ def check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: st
 
 def check_digest(value: object, key: str, place: str) -> None:
     """Refuse what is no digest."""
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+    if not isinstance(value, str) or not DIGEST.fullmatch(value):
         raise ProtocolError(f"{place}: {key!r} is no digest")
 
 
@@ -364,7 +352,7 @@ class Body:
         """Values with their arrays, of what :func:`pack_values` made of them."""
         if not isinstance(packed, dict):
             raise ProtocolError(f"{self._place}: values are no table")
-        return {key: self._value(packed[key]) for key in packed}
+        return {key: self._value(value) for key, value in packed.items()}
 
     def _value(self, packed: object) -> Any:
         if isinstance(packed, dict):
@@ -372,10 +360,9 @@ class Body:
                 return math.inf
             return self._array(packed.get("array") if packed.keys() == {"array"} else None)
         # Integers of JSON have no end, those of a table do.
-        good = isinstance(packed, (bool, float, str)) or (isinstance(packed, int) and abs(packed) < 2**63)
-        if not good:
-            raise ProtocolError(f"{self._place}: a value that is neither a number, nor text, nor an array")
-        return packed
+        if isinstance(packed, (bool, float, str)) or (isinstance(packed, int) and abs(packed) < 2**63):
+            return packed
+        raise ProtocolError(f"{self._place}: a value that is neither a number, nor text, nor an array")
 
     def _array(self, described: object) -> np.ndarray:
         good = isinstance(described, list) and 2 <= len(described) <= 3 and described[0] in _DTYPES
@@ -388,7 +375,7 @@ class Body:
         if padded > len(self._body):
             raise ProtocolError(f"{self._place}: an array goes beyond the end")
         if any(self._body[end:padded]):
-            raise ProtocolError(f"{self._place}: not spelled as this protocol spells it")
+            raise ProtocolError(f"{self._place}: {_UNSPELLED}")
         array = np.frombuffer(self._body[self._at : end], dtype=dtype).reshape(shape)
         self._at = padded
         # Kernels are compiled for arrays that may be written to; nothing computes with bytes.
@@ -433,8 +420,9 @@ CODES = {
 }
 
 
-def refused(code: str, error: _E) -> _E:
+def refused(code: str, text: str, kind: type[_E] = InputError) -> _E:  # type: ignore[assignment]
     """The error that tells a party's owner why a request is not answered, with the code for who asked."""
+    error = kind(text)
     error.refusal = code
     return error
 
@@ -449,8 +437,12 @@ def code_of(error: BaseException) -> str:
 #: What an owner names with ``agent approve``, by the kind of request.
 _NAMED = {**dict.fromkeys(("run", "infer", "labels"), "--data FILE"), "worth": "--data FILE --rows FILE"}
 
-#: The kind of request that a call belongs to; another is of an alignment.
-KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth", "release": "labels"}
+_KINDS = {"contribute": "predict", "span": "infer", "learn": "infer", "join": "worth", "release": "labels"}
+
+
+def kind_of(call: str) -> str:
+    """The kind of request that a call beside runs belongs to."""
+    return _KINDS.get(call, "align")
 
 
 def approve_command(what: str, kind: str, state: str = "DIR") -> str:
@@ -462,7 +454,7 @@ def unapproved(names: Sequence[str], what: str, kind: str) -> WaitingError:
     """What to send to the owners who have not approved a run or a task yet."""
     text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not approved {what}"
     text += f"; give the same command again once they have; send them: {approve_command(what, kind)}"
-    return refused("run" if kind == "run" else "task", WaitingError(text))
+    return refused("run" if kind == "run" else "task", text, WaitingError)
 
 
 #: Longest text of somebody else's that a line shows.

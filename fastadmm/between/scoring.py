@@ -1,7 +1,5 @@
 """A party's side of what its part of a model is asked for: scores of rows, and what standard errors need."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,10 +64,10 @@ def contribute(asked: Request, approval: TaskApproval, home: Home, place: str) -
     found = _summand(asked, approval, part, home, place)  # whether it may leave is decided below
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
         text = f"{place}: the model of run {directory.name} is another one, or of another party"
-        raise refused("terms", InputError(text))
+        raise refused("terms", text)
     if len(found.ids) != asked.arguments["n_samples"]:  # that is what counts as asked for
         text = f"{place}: {asked.arguments['n_samples']} rows, but its row digest is of {len(found.ids)}"
-        raise refused("rows", InputError(text))
+        raise refused("rows", text)
     # No finite epsilon may be proved for what exact scores say of the training rows.
     covered = approval.allow_infinite_epsilon or not was_private(agreed, directory)
     if not covered and (reason := _unproved(agreed, home, directory, found.ids)):
@@ -85,31 +83,28 @@ def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path
     part = directory / f"{name}.h5"
     if not (directory / APPROVAL).exists() or not part.exists():
         text = f"{place}: run {directory.name} has no model here; it has not been approved, or not ended"
-        raise refused("call", InputError(text))
+        raise refused("call", text)
     return open_approval(directory / APPROVAL), part
 
 
 def _summand(asked: Request, approval: TaskApproval, part: Path, home: Home, place: str) -> Contribution:
-    path, wanted = Path(approval.file), asked.arguments["row_digest"]
+    path, wanted, n = Path(approval.file), asked.arguments["row_digest"], asked.arguments["n_samples"]
     if h5py.is_hdf5(path):
         party = open_party(path)
-        if (party.n_samples, party.row_digest) != (asked.arguments["n_samples"], wanted):
+        if (party.n_samples, party.row_digest) != (n, wanted):
             text = (
-                f"{place}: asks for {asked.arguments['n_samples']} rows, but {shown(path)} has "
-                f"{party.n_samples}, or they are others or in another order (row digests)"
+                f"{place}: asks for {n} rows, but {shown(path)} has {party.n_samples}, or they are others or "
+                "in another order (row digests)"
             )
-            raise refused("rows", InputError(text))
+            raise refused("rows", text)
         return summand_of_file(part, party, allow_infinite_epsilon=True)
     from fastadmm.data_tools.per_table import TableRows
 
-    rows = TableRows(
-        approval.id,
-        _alignment(home.state / ALIGNMENTS, wanted, place),
-        separator=approval.separator,
-        id_pattern=approval.id_pattern,
-        duplicates=approval.duplicates,
+    alignment = _alignment(home.state / ALIGNMENTS, wanted, place)
+    how = {key: getattr(approval, key) for key in ("separator", "id_pattern", "duplicates")}
+    return summand_of_table(
+        part, None, path, TableRows(approval.id, alignment, **how), allow_infinite_epsilon=True
     )
-    return summand_of_table(part, None, path, rows, allow_infinite_epsilon=True)
 
 
 def _alignment(folder: Path, digest: str, place: str) -> Path:
@@ -120,8 +115,7 @@ def _alignment(folder: Path, digest: str, place: str) -> Path:
                 return path
         except (FastadmmError, AttributeError):
             continue  # not ours
-    text = f"{place}: asks for rows of no alignment in {shown(folder)}; align them first"
-    raise refused("rows", InputError(text))
+    raise refused("rows", f"{place}: asks for rows of no alignment in {shown(folder)}; align them first")
 
 
 # --- what may leave ---------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ def was_masked(agreed: Approval, directory: Path) -> bool:
 
 def _unless_agreed(text: str, key: str, approval: TaskApproval) -> InputError:
     """What is refused unless an approval says otherwise."""
-    return refused("privacy", InputError(f"{text}, set {key} = true in {shown(approval.path)}"))
+    return refused("privacy", f"{text}, set {key} = true in {shown(approval.path)}")
 
 
 def check_ledger(
@@ -193,7 +187,7 @@ def answer_inference(asked: Request, approval: TaskApproval, home: Home, place: 
     if private or was_masked(agreed, directory):
         how = "private" if private else "one of sums only"
         text = f"{place}: the run was {how}, but these answers are exact and come from one party at a time"
-        raise refused("privacy", InputError(text))
+        raise refused("privacy", text)
     check_ledger(agreed, approval, home.ledger, place, "standard errors")
     model, model_id = open_party_model(part)
     data = open_party(Path(approval.file))
@@ -202,11 +196,11 @@ def answer_inference(asked: Request, approval: TaskApproval, home: Home, place: 
             f"{place}: about another model than {shown(part)}, or {shown(data.path)} is not what it was "
             "trained on"
         )
-        raise refused("terms", InputError(text))
+        raise refused("terms", text)
     if model.weights.ndim > 1:
-        raise refused("terms", InputError(f"{place}: {shown(part)} is of several classes"))
+        raise refused("terms", f"{place}: {shown(part)} is of several classes")
     if (data.n_samples, data.row_digest) != tuple(asked.arguments[k] for k in ("n_samples", "row_digest")):
-        raise refused("rows", InputError(f"{place}: about other rows than those of {shown(data.path)}"))
+        raise refused("rows", f"{place}: about other rows than those of {shown(data.path)}")
     units, own = units_of(model), {k: v for k, v in asked.arguments.items() if k not in _ABOUT}
     known = _kept(directory / _BASIS, data, own["ridge"], place)
     with Engine(1) as engine, engine.limited():
@@ -215,7 +209,7 @@ def answer_inference(asked: Request, approval: TaskApproval, home: Home, place: 
         try:
             answer = party.answer(asked.call, own)
         except FormatError as error:
-            raise refused("call", FormatError(f"{place}: {error}")) from None
+            raise refused("call", f"{place}: {error}", FormatError) from None
     if asked.call == "span" and known is None:
         with create_h5(directory / _BASIS, _TYPE) as file:
             values = {"basis": party.basis, "ridge": own["ridge"]}
@@ -240,7 +234,7 @@ def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray |
         kept = read_tree(require_group(file, "kept"))
     if kept.get("ridge") != ridge:
         text = f"{place}: about another penalty than {shown(path)}, after which columns have left"
-        raise refused("terms", InputError(text))
+        raise refused("terms", text)
     basis = kept.get("basis")
     if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
         raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")

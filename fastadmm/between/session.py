@@ -9,50 +9,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import (
-    APPROVAL,
-    Answered,
-    Approval,
-    check_caller,
-    check_refusals,
-    check_request,
-    first_terms,
-    with_answer,
-)
+from fastadmm.between import approval as limits
+from fastadmm.between import schema
+from fastadmm.between.approval import Answered, Approval
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
 from fastadmm.between.host import Host, Site, write_fingerprints
+from fastadmm.between.hub import KEPT_BYTES
 from fastadmm.between.journal import Journal
-from fastadmm.between.letters import KEPT_BYTES
 from fastadmm.between.memory import answer_once, join_sum
-from fastadmm.between.schema import (
-    VERSION,
-    Message,
-    ProtocolError,
-    Request,
-    approve_command,
-    digest_of,
-    encode_message,
-    most_bytes,
-    open_envelope,
-    refused,
-    request_of,
-    table_digest,
-)
+from fastadmm.between.schema import Message, Request, refused
 from fastadmm.conversation.calls import check_answer
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
-from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 
 #: Name of the file in the party's directory of a run.
@@ -77,40 +56,27 @@ class PartyState:
     @cached_property
     def digest(self) -> str:
         """Of the answer."""
-        return digest_of(self.message)
+        return schema.digest_of(self.message)
 
     def write(self, path: Path) -> None:
         """Write it, whole or not at all."""
+        tree = {"run": self.run, "number": self.number, "request": self.request}
+        tree |= {"content-digest": self.content, "settings": self.settings, "party": self.tree}
+        message = np.frombuffer(self.message, dtype=np.uint8)
         with create_h5(path, _STATE) as file:
-            file.attrs["run"], file.attrs["number"] = self.run, self.number
-            file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
-            write_tree(file.create_group("settings"), self.settings)
-            write_tree(file.create_group("answered"), asdict(self.answered))
-            write_tree(file.create_group("party"), self.tree)
-            write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
+            write_tree(file, {**tree, "answered": vars(self.answered), "message": message})
 
     @classmethod
     def read(cls, path: Path) -> PartyState:
         """Inverse of :meth:`write`."""
         with read_h5(path, _STATE) as file:
-            return cls(
-                read_attribute(file, "run", str),
-                read_attribute(file, "number", int),
-                read_attribute(file, "request", str),
-                read_attribute(file, "content-digest", str),
-                read_tree(require_group(file, "settings")),
-                read_tree(require_group(file, "party")),
-                read_array(file, "message", ndim=1, kind="u").tobytes(),
-                _answered(path, file),
-            )
-
-
-def _answered(path: Path, file: Any) -> Answered:
-    tree = read_tree(require_group(file, "answered"))
-    try:
-        return Answered(**tree)
-    except TypeError:
-        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
+            tree = read_tree(file)
+        try:
+            told = tree["run"], tree["number"], tree["request"], tree["content-digest"]
+            answered = Answered(**tree["answered"])
+            return cls(*told, tree["settings"], tree["party"], tree["message"].tobytes(), answered)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{shown(path)}: {error}: not what a step left; restore a backup") from None
 
 
 #: Requests and answers since the snapshot, in the party's directory of the run.
@@ -124,15 +90,10 @@ class Session:
     """One run."""
 
     def __init__(
-        self,
-        site: Site,
-        directory: Path,
-        run: str,
-        audit: AuditLog,
-        by_files: bool = False,
+        self, site: Site, directory: Path, run: str, audit: AuditLog, by_files: bool = False
     ) -> None:
         self.site, self.data, self.directory, self.run, self.audit = site, site.data, directory, run, audit
-        self._approval_path = str(directory / APPROVAL)
+        self._approval_path = directory / limits.APPROVAL
         self._by_files = by_files
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
@@ -152,40 +113,43 @@ class Session:
         path = self.directory / STATE
         if not path.exists():
             return None
-        known = PartyState.read(path)
+        known, content = PartyState.read(path), self.data.content_digest
         for what, theirs, ours in (
             ("run", known.run, self.run),
-            ("features with digest", known.content, self.data.content_digest),
+            ("features with digest", known.content, content),
         ):
             if theirs != ours:
                 text = (
                     f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with, and "
                     "another run a directory of its own"
                 )
-                raise refused("terms", InputError(text))
+                raise refused("terms", text)
         return known
 
     def _take_up(self) -> None:
         """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
-        for meta, raw, message in self._later():
-            asked, said = self._request(raw), json.loads(meta)
+        for said, asked, message in self._later():
             terms = self.terms or asked.calls[0][1]
             self._last = self._state(asked, terms, message, Answered(**said["answered"]))
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
-        last = -1 if self._last is None else self._last.number
-        mine = [one["number"] for one in self.audit.answers if one["run"] == self.run]
-        if max(mine, default=-1) > last:
+        last = max((one["number"] for one in self.audit.answers if one["run"] == self.run), default=-1)
+        if last > self._number:
             # What was answered counts, whichever file says it.
             text = (
-                f"{shown(self.journal.path)} has lost the answer to request {max(mine)}, that "
+                f"{shown(self.journal.path)} has lost the answer to request {last}, that "
                 f"{shown(self.audit.path)} has; restore it, or begin another run"
             )
-            raise refused("changed", InputError(text))
+            raise refused("changed", text)
 
     def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
         content = self.data.content_digest
         return PartyState(self.run, asked.number, asked.digest, content, terms, {}, message, answered)
+
+    @property
+    def _number(self) -> int:
+        """Of the last exchange that was answered."""
+        return -1 if self._last is None else self._last.number
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -193,62 +157,63 @@ class Session:
         return {} if self._last is None else self._last.settings
 
     @property
-    def finished(self) -> bool:
-        """Whether the run has ended for this party."""
-        return self._last is not None and self._last.answered.finished
+    def answered(self) -> Answered:
+        """What has been answered so far."""
+        return Answered() if self._last is None else self._last.answered
 
     def approval(self) -> Approval:
         """What the owner agreed to, as the file says now."""
-        with storage_errors(self._approval_path, "read"):
+        path = self._approval_path
+        with storage_errors(path, "read"):
             try:
-                status = os.stat(self._approval_path)
+                status = os.stat(path)
             except FileNotFoundError:
-                look = approve_command(self.run, "run", shown(Path(self._approval_path).parents[1]))
-                text = f"run {self.run}: no approval {shown(self._approval_path)}; to look at it: {look}"
-                raise refused("run", InputError(text)) from None
+                look = schema.approve_command(self.run, "run", shown(path.parents[1]))
+                text = f"run {self.run}: no approval {shown(path)}; to look at it: {look}"
+                raise refused("run", text) from None
         seen = (status.st_mtime_ns, status.st_ino, status.st_size)
         if self._agreed is None or self._agreed[0] != seen:
-            self._agreed = seen, open_approval(Path(self._approval_path))
+            self._agreed = seen, open_approval(path)
         return self._agreed[1]
 
     def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
         """Refuse, before it is read, what this caller may not ask, or what is too long."""
         approval = self.approval()
-        check_caller(caller, approval.callers, approval.path, place)
-        most = most_bytes(self.data.n_samples, approval.n_classes or 1)
+        limits.check_caller(caller, approval.callers, approval.path, place)
+        most = schema.most_bytes(self.data.n_samples, approval.n_classes or 1)
         if n_bytes > most:
-            raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
+            raise schema.ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
 
     def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
         """Answer a request."""
-        approval, last = self.approval(), self._last
+        approval = self.approval()
         if (old := self._given_before(asked)) is not None:
-            entry |= {"answer": digest_of(old), "repeated": True}
+            entry |= {"answer": schema.digest_of(old), "repeated": True}
             self.audit.add_bounded(entry)
             return old
-        refused_so_far = check_refusals(self.directory, place)
+        refused_so_far = limits.check_refusals(self.directory, place)
         self._check_order(asked, place)
-        if last is None:
-            self._check_versions(first_terms(asked, self.data, place), approval, place)
-        before = Answered() if last is None else last.answered
-        after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
+        before, is_first, of = self.answered, self._last is None, self.terms
+        if is_first:
+            self._check_versions(limits.first_terms(asked, self.data, place), approval, place)
+        after = limits.check_request(approval, asked, of, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
-        if last is None:
+        if is_first:
             join_sum(self.data, self.run, asked.calls[0][1], approval, place)
         try:
             with self.site.engine.limited():
                 host = self._awake(approval, place)
                 answer = host.answer(asked, place)
-                after = with_answer(approval, before, after, answer, place)
+                after = limits.with_answer(approval, before, after, answer, place)
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             now = self._state(asked, host.terms, message, after)
-            entry |= {"answer": now.digest, "repeated": False, **self._spent(host)}
-            meta = {"answered": vars(after), "entry": entry}
+            entry |= {"answer": now.digest, "repeated": False, **_spent(host)}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
             if any(name == "introduce" for name, _ in asked.calls):
                 write_fingerprints(self.directory, host.party.fingerprints(), host.terms)
+            meta = {"answered": vars(after), "entry": entry}
             self.journal.append([json.dumps(meta).encode(), raw, message])
         except BaseException:
             self.host = None  # it may have heard half of the request
@@ -270,69 +235,57 @@ class Session:
         records = ((json.loads(meta), message) for meta, _, message in self.journal.records())
         return next((old for said, old in records if said["entry"]["request"] == asked.digest), None)
 
-    def _spent(self, host: Host) -> dict[str, dict[str, float]]:
-        """What a private run has charged to the party's ledger so far; nothing without privacy."""
-        books = getattr(host.party, "books", None)
-        if books is None:
-            return {}
-        found = books.ledger.spent(books.account, self.run)
-        return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}
-
     def close(self) -> None:
         """Let go of the files."""
         self.journal.close()
 
     def _check_order(self, asked: Request, place: str) -> None:
-        last = self._last
-        if last is not None and asked.number == last.number:
-            text = f"{place}: another request {asked.number} than the one answered before"
-            raise refused("changed", InputError(text))
-        number = -1 if last is None else last.number
+        last, number = self._last, self._number
+        if last is not None and asked.number == number:
+            text = f"{place}: another request {number} than the one answered before"
+            raise refused("changed", text)
         if asked.previous != number or asked.number <= number or (last is None and asked.number != 0):
             text = (
                 f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
                 f"answered is {number}"
             )
-            if self._by_files:
-                text += "; 'fastadmm coordinator repair' asks for the ones between again"
-            raise refused("order", InputError(text))
+            more = "; 'fastadmm coordinator repair' asks for the ones between again" * self._by_files
+            raise refused("order", text + more)
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
-            raise refused("changed", InputError(text))
+            raise refused("changed", text)
 
     def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
         """Refuse keys that came through the coordinator until the owner has compared them.
 
         By files owners compare them when they are shown, with the answer.
         """
-        if self._by_files:
-            return
-        for name, arguments in asked.calls:
-            if name == "introduce":
-                found = [fingerprint(key) for key in keys_of(arguments["keys"])]
-                own = self.terms["position"]
-                write_fingerprints(self.directory, found, self.terms)
-                compared = {plain(text) for text in approval.fingerprints or ()}
-                missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
-                if missing:
-                    words = ", ".join(f"party {m + 1}" for m in missing)
-                    text = (
-                        f"{place}: no fingerprint of the key of {words} in {shown(approval.path)}; ask its "
-                    )
-                    text += "owner for it, and see 'fastadmm agent approve --fingerprint'"
-                    raise refused("keys", InputError(text))
+        keys = [arguments["keys"] for name, arguments in asked.calls if name == "introduce"]
+        for words in [] if self._by_files else keys:
+            found = [fingerprint(key) for key in keys_of(words)]
+            write_fingerprints(self.directory, found, self.terms)
+            compared = {plain(text) for text in approval.fingerprints or ()}
+            own = self.terms["position"]
+            missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
+            if missing:
+                whose = ", ".join(f"party {m + 1}" for m in missing)
+                text = (
+                    f"{place}: no fingerprint of the key of {whose} in {shown(approval.path)}; ask its owner "
+                    "for it, and see 'fastadmm agent approve --fingerprint'"
+                )
+                raise refused("keys", text)
 
-    def _check_versions(self, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
-        if approval.protocol not in (None, VERSION):
-            text = (
-                f"{shown(approval.path)}: key 'protocol' is {approval.protocol}, but messages are {VERSION}"
-            )
-            raise refused("version", InputError(text))
-        if terms.get("table") != table_digest():
+    def _check_versions(self, terms: dict[str, Any], approval: Approval, place: str) -> None:
+        known, now = approval.protocol, schema.VERSION
+        text = ""
+        if known not in (None, now):
+            text = f"{shown(approval.path)}: key 'protocol' is {known}, but messages are {now}"
+        elif terms.get("table") != schema.table_digest():
             text = (
                 f"{place}: the coordinator's table of calls is another: install the same version of fastadmm"
             )
-            raise refused("version", InputError(text))
+        if text:
+            raise refused("version", text)
 
     def _awake(self, approval: Approval, place: str) -> Host:
         """The party as its last answer left it."""
@@ -344,8 +297,7 @@ class Session:
         host = Host(self.site, self.directory, self.run, approval, way)
         if (known := self._known_state()) is not None:
             host.resume(known.settings, known.tree, place)
-        for _, raw, message in self._later():
-            asked = self._request(raw)
+        for _, asked, message in self._later():
             if self._message(asked, host.answer(asked, place), place) != message:
                 raise FormatError(
                     f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
@@ -356,16 +308,15 @@ class Session:
 
     def _message(self, asked: Request, answer: dict[str, Any], place: str) -> bytes:
         check_answer(asked.calls[-1], answer, self.data.n_samples, place)
-        return encode_message(Message(asked.run, asked.party, asked.number, asked.digest, answer))
+        return schema.encoded(Message(asked.run, asked.party, asked.number, asked.digest, answer))
 
-    def _later(self) -> list[list[bytes]]:
-        """Records after the snapshot."""
-        later = self._snapshot
-        return [one for one in self.journal.records() if json.loads(one[0])["entry"]["number"] > later]
-
-    def _request(self, raw: bytes) -> Request:
-        place = shown(self.journal.path)
-        return request_of(open_envelope(raw, len(raw), place), self.data.n_samples, place)
+    def _later(self) -> Iterator[tuple[dict[str, Any], Request, bytes]]:
+        """What the journal says, the request and its answer, of each exchange after the snapshot."""
+        place, snapshot = shown(self.journal.path), self._snapshot
+        for meta, raw, message in self.journal.records():
+            if (said := json.loads(meta))["entry"]["number"] > snapshot:
+                envelope = schema.open_envelope(raw, len(raw), place)
+                yield said, schema.request_of(envelope, self.data.n_samples, place), message
 
     def keep(self) -> None:
         """A snapshot in place of the journal; by files that stays, for answers that are asked for again."""
@@ -379,3 +330,12 @@ class Session:
         self._snapshot = last.number
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
             self.journal.restart()
+
+
+def _spent(host: Host) -> dict[str, dict[str, float]]:
+    """What a private run has charged to the party's ledger so far; nothing without privacy."""
+    books = getattr(host.party, "books", None)
+    if books is None:
+        return {}
+    found = books.spent()
+    return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}

@@ -8,8 +8,6 @@ A connection carries one question at a time. A question is its deadline in secon
 caller, the party and the bytes themselves; an answer is a status, a size and its bytes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import socket
@@ -30,6 +28,9 @@ from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
+
+#: Is given lines for people.
+Say = Callable[[str], None]
 
 #: Whether a caller is known, and a question of so many bytes is one that it may ask.
 Known = Callable[[str, int], bool]

@@ -1,32 +1,29 @@
-"""A run with parties elsewhere: begun, gone on with, repaired; over channels, or by files in and out."""
-
-from __future__ import annotations
+"""A run with parties elsewhere: its configuration, begun, gone on with, repaired; over channels, or files."""
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between import run_problem as parts
+from fastadmm.between.agent import Agent
+from fastadmm.between.carrier import Carrier
+from fastadmm.between.consent import agree, asked_files
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.hub import Ask, Elsewhere
-from fastadmm.between.letters import Letters, Waiting
-from fastadmm.between.run_problem import (
-    answers_of,
-    early_stopping_of,
-    open_own,
-    other_labels,
-    problem_of,
-    solver_of_private,
-)
+from fastadmm.between.hub import Ask, Elsewhere, Letters, Waiting, ask_by_file
+from fastadmm.between.kit import open_kit
+from fastadmm.between.nvflare_app import SERVER_NAME
 from fastadmm.between.schema import approve_command
-from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.socket import Lost, Say, Socket
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.runs.claim import labels_digest
-from fastadmm.runs.config import make_config, refuse
+from fastadmm.runs.config import make_config, read_config, refuse
 from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.load import doubts, seen_by_ids
@@ -36,6 +33,151 @@ from fastadmm.settings.run import differing
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.party_file import check_party_name
+
+#: Carriers, as an address begins with them; ``file``: features of the label holder's own.
+_OWN, _UNIX, _NVFLARE, _FILES = "file", "unix", "nvflare", "files"
+
+#: Seconds before each further attempt to reach a party that was lost.
+PAUSES = (1.0, 4.0, 15.0, 60.0)
+
+#: Keys of the table ``federation``.
+_KEYS = ("kit", "name", "parties", "relay")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A configuration."""
+
+    values: dict[str, Any]  # settings of ``fastadmm train``
+    place: str  # what messages begin with
+    names: list[str]  # the parties, in the order of the model
+    caller: str  # who asks, as approvals name it
+    addresses: dict[str, tuple[str, str]]  # carrier and path or site, by name of each party that is asked
+    nvflare: tuple[Path, Path] | None  # the administrator's kit, and the server's socket
+    own: Path | None  # features of the label holder
+    own_name: str  # whose these are
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """Names of the parties that are asked."""
+        return [name for name in self.names if name != self.own_name]
+
+    @property
+    def own_state(self) -> Path | None:
+        """Directory of the label holder's own agent, in this process; mode "fusion" needs none."""
+        privacy = self.values.get("privacy")
+        fusion = isinstance(privacy, dict) and privacy.get("mode") == "fusion"
+        return None if self.own is None or fusion else self.own.with_suffix(".state")
+
+    @contextmanager
+    def opened(self, say: Say, ends: bool = True) -> Iterator[Ask]:
+        """What asks the parties, until the block ends."""
+        asks: dict[str, Ask] = {}
+        over = threading.Event()
+        with ExitStack() as stack:
+            for name, (way, at) in self.addresses.items():
+                if way == _FILES:
+                    asks[name] = partial(ask_by_file, Path(at), caller=self.caller)
+                elif way == _UNIX:
+                    asks[name] = partial(Socket(at).ask, caller=self.caller)
+            if self.nvflare is not None:
+                kit, relay = self.nvflare
+                sites = {name: at for name, (way, at) in self.addresses.items() if way == _NVFLARE}
+                carrier = stack.enter_context(Carrier(open_kit(kit), relay, sites, say, ends))
+                asks |= dict.fromkeys(sites, carrier.ask)
+            if self.own is not None and self.own_state is not None:
+                own = _agreeing(self.own, self.own_state, self.caller, say)
+                asks[self.own_name] = stack.enter_context(own)
+            stack.callback(over.set)  # before the others: whoever pauses gives up
+            yield lambda name, raw, seconds: persistent(partial(asks[name], name, raw, seconds), say, over)
+
+
+def persistent(ask: Callable[[], bytes], say: Say, over: threading.Event) -> bytes:
+    """An answer, which is asked for again where a party was lost, until all is over: it may come back."""
+    for pause in PAUSES:
+        try:
+            return ask()
+        except Lost as error:
+            if not over.is_set():
+                say(f"{error}; next attempt in {pause:g} s")
+            if over.wait(pause):
+                raise
+    try:
+        return ask()
+    except Lost as error:
+        raise Lost(f"{error}; the same command goes on where this has ended") from None
+
+
+@contextmanager
+def _agreeing(data: Path, state: Path, caller: str, say: Say) -> Iterator[Ask]:
+    """An agent for columns of the label holder, who approves what it asks itself."""
+    said: list[str] = []
+    with closing(Agent(data, state, say=said.append)) as agent:
+
+        def ask(name: str, raw: bytes, seconds: float) -> bytes:
+            answer = agent.handle(caller, name, raw)
+            for path in asked_files(state):
+                agree(path, data, state)
+                said.clear()
+                answer = agent.handle(caller, name, raw)
+            while said:
+                say(said.pop(0))
+            return answer
+
+        yield ask
+
+
+def read_setup(config: Path) -> Setup:
+    """Read a configuration."""
+    return setup_of(read_config(config), shown(config), config.absolute().parent)
+
+
+def setup_of(values: dict[str, Any], place: str, home: Path) -> Setup:
+    """A configuration whose paths are seen from ``home``; what its table ``federation`` says leaves it."""
+    values.pop("provenance", None)
+    table = values.pop("federation", None)
+    if not isinstance(table, dict) or not isinstance(table.get("parties"), dict) or not table["parties"]:
+        raise ConfigError(
+            f"{place}: table 'federation.parties' is missing: the address of each party, as "
+            'NAME = "unix:PATH"'
+        )
+    there = f"{place}: table 'federation'"
+    for key in table:
+        if key not in _KEYS:
+            raise ConfigError(f"{there}: key {key!r} is unknown; known: {', '.join(_KEYS)}")
+    texts = [*table["parties"].values(), *(value for key, value in table.items() if key != "parties")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{there}: names and addresses are texts")
+    addresses = {name: _address(at, name, home, place) for name, at in table["parties"].items()}
+    own = {name: Path(addresses.pop(name)[1]) for name in table["parties"] if addresses[name][0] == _OWN}
+    if len(own) > 1:
+        raise ConfigError(f"{place}: {', '.join(own)}: one party alone may be the label holder's own file")
+    sites = any(way == _NVFLARE for way, _ in addresses.values())
+    for key in ("kit", "relay"):
+        if sites != (key in table):
+            words = 'is needed for an address "nvflare:SITE"' if sites else "is of no use without a site"
+            raise ConfigError(f"{there}: key {key!r} {words}")
+    usual = SERVER_NAME if sites else "coordinator"
+    if sites and table.get("name", usual) != usual:
+        raise ConfigError(f"{there}: key 'name': over NVFlare the caller is {usual!r}")
+    nvflare = (home / table["kit"], home / table["relay"]) if sites else None
+    own_name, own_path = next(iter(own.items()), ("", None))
+    names, caller = list(table["parties"]), table.get("name", usual)
+    return Setup(values, place, names, caller, addresses, nvflare, own_path, own_name)
+
+
+def _address(text: str, name: str, home: Path, place: str) -> tuple[str, str]:
+    """Carrier and path or site of an address."""
+    way, _, rest = text.partition(":")
+    if way not in (_OWN, _UNIX, _NVFLARE, _FILES) or not rest:
+        raise ConfigError(
+            f"{place}: table 'federation.parties': {name}: {text!r} is no address; write "
+            '"unix:PATH", an agent\'s socket, "nvflare:SITE", or "files:DIR"'
+        )
+    return way, rest if way == _NVFLARE else str(home / rest)
+
+
+# --- runs ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -73,7 +215,7 @@ def new_run(
     *,
     options: dict[str, Any] | None = None,
     own: Path | None = None,
-    say: Callable[[str], None],
+    say: Say,
 ) -> tuple[RunFolder, Callable[[RunFolder], None]]:
     """A run that does not exist yet, and what writes its first files; ``say`` is given warnings."""
     if not parties:
@@ -85,34 +227,34 @@ def new_run(
     config = make_config({**values, "data": str(labels)}, place, options)
     refuse("exchange", differing(config))
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
-    holder = open_own(config, own, names, open_labels(Path(config.data)))
-    problem, data = problem_of(config, names, None, holder)
+    holder = parts.open_own(config, own, names, open_labels(Path(config.data)))
+    problem, data = parts.problem_of(config, names, None, holder)
     for line in doubts(data.task, problem.loss):
         say(line)
-    for path in other_labels(config).values():
+    for path in parts.other_labels(config).values():
         for line in seen_by_ids(data, open_labels(Path(path)), config.privacy.mode != "none"):
             say(line)
     if config.privacy.mode == "none":
-        for line in answers_of(problem, config):
+        for line in parts.answers_of(problem, config):
             say(line)
-        early_stopping_of(config, problem, data)
-    elif other_labels(config):
+        parts.early_stopping_of(config, problem, data)
+    elif parts.other_labels(config):
         raise ConfigError(
-            f"key {next(iter(other_labels(config)))!r}: a private round by files has none; leave it out"
+            f"key {next(iter(parts.other_labels(config)))!r}: a private round by files has none; leave it out"
         )
     else:  # what theorems do not cover is refused now
-        solver_of_private(config, problem, data, folder, run, Elsewhere()).close()
+        parts.solver_of_private(config, problem, data, folder, run, Elsewhere()).close()
     about = {
         "run": run,
         "parties": names,
         "labels": labels_digest(data),
-        **{key: labels_digest(open_labels(Path(path))) for key, path in other_labels(config).items()},
+        **{key: labels_digest(open_labels(Path(path))) for key, path in parts.other_labels(config).items()},
     }
     if holder is not None:
         about |= {"own": folder.relative(holder.path), "own_digest": holder.content_digest}
 
     def fill(new: RunFolder) -> None:
-        paths = {"data": config.data, "ledger": config.ledger, **other_labels(config)}
+        paths = {"data": config.data, "ledger": config.ledger, **parts.other_labels(config)}
         new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
 
     return folder, fill
@@ -182,10 +324,7 @@ def run_status(run: Path) -> list[str]:
 
 
 def federate(
-    config: Path,
-    out: Path,
-    say: Callable[[str], None] = print,
-    rounds: Callable[[RoundRecord], None] = lambda record: None,
+    config: Path, out: Path, say: Say = print, rounds: Callable[[RoundRecord], None] = lambda record: None
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
@@ -199,7 +338,7 @@ def federate(
         return document
 
 
-def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
+def begun(setup: Setup, out: Path, say: Say) -> RunFolder:
     """A run's directory; a new one gets its first files."""
     if "data" not in setup.values:
         raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
@@ -218,7 +357,7 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
 
 
 def train_run(
-    folder: RunFolder, ask: Ask, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
+    folder: RunFolder, ask: Ask, say: Say, rounds: Callable[[RoundRecord], None] = lambda record: None
 ) -> dict[str, Any]:
     """Train to the end of a run."""
     with closing(Coordinator(folder, ask, rounds, tell=say)) as run:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app, new_group
@@ -20,7 +20,18 @@ _STATE = opt.option(opt.STATE.help, "--state", metavar="DIR")
 _ROWS = opt.option("Your table, of which an alignment chooses rows.", metavar="TABLE")
 
 
+@dataclass(frozen=True)
+class _Own:
+    """What a party answers from, beside its features."""
+
+    ledger: Path | None = opt.LEDGER
+    test: Path | None = opt.TEST
+    validation: Path | None = opt.VALIDATION
+    threads: int | None = opt.THREADS
+
+
 @group.command()
+@opt.with_options()
 def run(
     state: Path = opt.STATE,
     socket: Path = opt.option(
@@ -28,17 +39,15 @@ def run(
     ),
     data: Path | None = _DATA,
     party: str | None = opt.PARTY,
-    ledger: Path | None = opt.LEDGER,
-    test: Path | None = opt.TEST,
-    validation: Path | None = opt.VALIDATION,
     streamed: bool = opt.flag("Leave features on disk, for files larger than memory.", "--streamed"),
-    threads: int | None = opt.THREADS,
+    *,
+    own: _Own,
 ) -> None:
     """Answer requests until Ctrl-C."""
     from contextlib import closing
 
     from fastadmm.between.agent import Agent
-    from fastadmm.between.letters import Folder
+    from fastadmm.between.hub import Folder
     from fastadmm.between.socket import serve
     from fastadmm.engine.free_cores import sleep_between_jobs
 
@@ -49,17 +58,7 @@ def run(
     def tell(line: str) -> None:
         say(line.rstrip(), error=True)
 
-    agent = Agent(
-        data,
-        state,
-        name=party or "",
-        ledger=ledger,
-        threads=threads,
-        test=test,
-        validation=validation,
-        streamed=streamed,
-        say=tell,
-    )
+    agent = Agent(data, state, name=party or "", streamed=streamed, say=tell, **vars(own))
     with closing(agent):
         if socket.is_dir():
             say(f"{agent.name} answers requests in {socket}; Ctrl-C ends it")
@@ -139,6 +138,7 @@ def status(
 
 
 @group.command("step")
+@opt.with_options()
 def party_step(
     request: Path = opt.option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
     out: Path = opt.written("MESSAGE.msg", ...),
@@ -147,15 +147,12 @@ def party_step(
     approval: Path | None = opt.option(
         "Limits from 'party approve'; remembered in --state.", metavar="APPROVAL.toml"
     ),
-    ledger: Path | None = opt.LEDGER,
-    test: Path | None = opt.TEST,
-    validation: Path | None = opt.VALIDATION,
-    threads: int | None = opt.THREADS,
+    *,
+    own: _Own,
     force: bool = opt.FORCE,
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.agent import party_step as answer
 
-    more: dict[str, Any] = {"threads": threads, "test": test, "validation": validation}
-    for line in answer(data, state, request, out, approval=approval, ledger=ledger, force=force, **more):
+    for line in answer(data, state, request, out, approval=approval, force=force, **vars(own)):
         say(line)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.cluster.comm import Comm
-from fastadmm.cluster.engine import RowEngine
+from fastadmm.cluster.comm import Comm, RowEngine
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError

@@ -3,7 +3,7 @@
 The coordinator does no input or output. What speaks to parties is a *talk*
 (:mod:`fastadmm.conversation.exchange`): a generator that yields exchanges and is
 sent the answers, in the order of the calls. A *driver* carries exchanges: threads of this process
-(:mod:`fastadmm.conversation.threads`), or files (:mod:`fastadmm.between`). Every call and its answer stand
+(:mod:`fastadmm.conversation.exchange`), or files (:mod:`fastadmm.between`). Every call and its answer stand
 in :data:`fastadmm.conversation.calls.CALLS`, and every party answers
 ``answer(name, arguments)`` (:mod:`fastadmm.conversation.answering`).
 

@@ -1,7 +1,5 @@
 """How a party answers: every call of its family is a method of the same name."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -100,13 +98,7 @@ class Answering(ABC):
         needed: Mapping[str, Any],
     ) -> tuple[np.ndarray, Share]:
         """What :meth:`prove` tells."""
-        if set(needed) != set(self.needs):
-            what = ", ".join(self.needs) or "no arguments"
-            raise Unanswerable(f"call 'prove': family {self.family!r} needs {what}")
-        weights = self.kept if kept else self.final_weights(**needed)
-        if weights is None:
-            raise Unanswerable("call 'prove': no weights were kept")
-        weights, v = np.ascontiguousarray(weights), u.ravel()
+        weights, v = np.ascontiguousarray(self.weights_for("prove", kept, needed)), u.ravel()
         dual = v, self.engine.norm(v) + math.sqrt(len(v)) * 2.0**-511, eps  # squares may vanish
         share = party_share(
             self.block,
@@ -122,6 +114,16 @@ class Answering(ABC):
         if weights.ndim == 1:
             return compensated(weights, self.engine), share
         return np.array([compensated(np.ascontiguousarray(x), self.engine) for x in weights.T]), share
+
+    def weights_for(self, call: str, kept: bool, needed: Mapping[str, Any]) -> np.ndarray:
+        """The present weights, or those that were kept, for a call that says what they need."""
+        if set(needed) != set(self.needs):
+            what = ", ".join(self.needs) or "no arguments"
+            raise Unanswerable(f"call {call!r}: family {self.family!r} needs {what}")
+        weights = self.kept if kept else self.final_weights(**needed)
+        if weights is None:
+            raise Unanswerable(f"call {call!r}: no weights were kept")
+        return weights
 
     def fingerprints(self) -> list[str]:
         """Of all parties' keys, in the order of the run, for people to compare; empty without keys."""

@@ -6,8 +6,6 @@ class: whether it is asked at all, and then for each value, in the order of the 
 its shape; -1 where it is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +19,7 @@ Array = np.ndarray
 #: One dictionary of values for each class; None where a class is not asked.
 ByClass = Sequence[dict[str, Any] | None]
 
-_DIMENSIONS = {"vector": 1, "matrix": 2}
+_DIMENSIONS = {"vector": 1, "vector?": 1, "matrix": 2, "matrix?": 2}
 
 #: Messages that classes have in common: one class sends them for all.
 _MANY = "class rows?"
@@ -47,7 +45,7 @@ def pack(parts: ByClass, kinds: Mapping[str, str]) -> dict[str, Any]:
     for c, part in enumerate(parts):
         line = [float(part is not None)]
         for key, kind in kinds.items():
-            value, n = None if part is None else part.get(key), _DIMENSIONS.get(kind.removesuffix("?"), 0)
+            value, n = None if part is None else part.get(key), _DIMENSIONS.get(kind, 0)
             if value is None:
                 line += [-1.0] * max(n, 1)
             elif kind == _MANY:
@@ -66,7 +64,7 @@ def pack(parts: ByClass, kinds: Mapping[str, str]) -> dict[str, Any]:
 def unpack(values: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str, Any] | None]:
     """Inverse of :func:`pack`; raises FormatError where the parts do not fit together."""
     layout, numbers, at = values["layout"], values["values"], 0
-    width = 1 + sum(max(_DIMENSIONS.get(kind.removesuffix("?"), 0), 1) for kind in kinds.values())
+    width = 1 + sum(max(_DIMENSIONS.get(kind, 0), 1) for kind in kinds.values())
     if layout.shape[1] != width:
         raise FormatError(f"'layout' has {layout.shape[1]} columns instead of {width}")
     sizes = (layout >= -1.0) & (layout < _LARGEST) & (layout % 1.0 == 0.0)
@@ -77,7 +75,7 @@ def unpack(values: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str
         part: dict[str, Any] = {}
         column = 1
         for key, kind in kinds.items():
-            n = _DIMENSIONS.get(kind.removesuffix("?"), 0)
+            n = _DIMENSIONS.get(kind, 0)
             shape = tuple(int(size) for size in line[column : column + max(n, 1)])
             column += max(n, 1)
             if min(shape) < 0:

@@ -4,8 +4,6 @@ Both sides check against it: a party every request before it computes anything, 
 coordinator every message before it keeps it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +28,7 @@ _LARGEST = 1e150
 _LONGEST, _LONGEST_NAMES = 2000, 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CallRule:
     """What one call takes and answers.
 
@@ -330,18 +328,15 @@ def fields_of(kinds: Mapping[str, str], n_samples: int = -1) -> dict[str, Field]
     return fields
 
 
-def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
-    """What a request of this name holds."""
-    if name not in CALLS:
-        raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
-    return _fields_of_call(name, n_samples)[0]
-
-
 @cache
-def _fields_of_call(name: str, n_samples: int) -> tuple[dict[str, Field], dict[str, Field]]:
-    """What its arguments and its answer hold."""
-    rule = CALLS.get(name) or TASKS[name]
+def rule_fields(rule: CallRule, n_samples: int) -> tuple[dict[str, Field], dict[str, Field]]:
+    """What the arguments and the answer of a call hold."""
     return fields_of(rule.arguments, n_samples), fields_of(rule.answer, n_samples)
+
+
+def argument_fields(name: str, n_samples: int) -> dict[str, Field]:
+    """What a request of this name holds."""
+    return rule_fields(CALLS[name], n_samples)[0]
 
 
 def check_values(
@@ -371,7 +366,7 @@ def check_answer(
 
     ``shared`` are the directions that other classes send with it and have in common: before it, and after.
     """
-    check_values(answer, _fields_of_call(call[0], n_samples)[1], place)
+    check_values(answer, rule_fields(CALLS.get(call[0]) or TASKS[call[0]], n_samples)[1], place)
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
         return

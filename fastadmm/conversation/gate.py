@@ -12,8 +12,6 @@ nobody charged. So nothing that is computed from rows may end in an error. Three
 ``docs/privacy.md#outcomes-are-public`` says why no theorem suffers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

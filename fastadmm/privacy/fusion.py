@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
-from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import (

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
-from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError

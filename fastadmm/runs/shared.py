@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.cluster.comm import Comm, own_threads, workers_here
-from fastadmm.cluster.engine import RowEngine
+from fastadmm.cluster.comm import Comm, RowEngine, own_threads, workers_here
 from fastadmm.cluster.solver import SharedSolver, follow
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError

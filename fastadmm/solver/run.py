@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Talk
-from fastadmm.conversation.traffic import Traffic
+from fastadmm.conversation.exchange import Talk, Traffic
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
-from fastadmm.conversation.threads import Threads
-from fastadmm.conversation.traffic import Traffic
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads, Traffic, converse
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
 from fastadmm.engine.engine import Engine

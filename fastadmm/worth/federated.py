@@ -10,12 +10,9 @@ import numpy as np
 
 from fastadmm.between.coordinator import RUN
 from fastadmm.between.hub import Ask
-from fastadmm.between.predict import ask_predictions
+from fastadmm.between.predict import ask_all, ask_predictions, task_folder
 from fastadmm.between.run_problem import problem_of
-from fastadmm.between.schema import task_request
-from fastadmm.between.setup import Setup, read_setup
-from fastadmm.between.task import ask_all, task_folder
-from fastadmm.between.train import begun, train_run
+from fastadmm.between.train import Setup, begun, read_setup, train_run
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
@@ -82,7 +79,7 @@ def federate_worth(
             of, run = runs[members]
             folder = begun(of, run, say)  # gone on with where it has not ended
             with folder.held():
-                result = train_run(folder, ask, say, lambda record: None)
+                result = train_run(folder, ask, say)
             if result["status"] == "diverged":
                 raise InputError(f"{shown(run)}: {result['message']}")
             predictions = ask_predictions(of, ask, run, test, run / "scores", None)
@@ -136,8 +133,6 @@ def _join(ask: Ask, task: str, folders: Sequence[Path], n_samples: int) -> None:
             runs.setdefault(name, {})[about["run"]] = terms
     if all((folder / "result.json").exists() for folder in folders):
         return
-    tasks = {}
-    for name, own in runs.items():
-        raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
-        tasks[name] = task_request(task, name, "join", {"runs": raw, "n_samples": n_samples})
-    ask_all(ask, tasks, lambda name, answer: None)
+    raw = {name: np.frombuffer(json.dumps(own).encode(), dtype=np.uint8) for name, own in runs.items()}
+    given = {name: {"runs": own, "n_samples": n_samples} for name, own in raw.items()}
+    ask_all(ask, task, "join", given)

@@ -210,11 +210,11 @@ class World:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
         def work() -> None:
-            from fastadmm.between import coordinator, hub, setup, train
+            from fastadmm.between import coordinator, hub, train
 
             hub._SECONDS = hub._FIRST_SECONDS = self.deadline
             coordinator._BYTES = 1 << 14
-            setup.PAUSES = (0.2,) * 10_000
+            train.PAUSES = (0.2,) * 10_000
             train.federate(self.places[COORDINATOR] / "run.toml", self.run, say)
 
         log = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
