@@ -26,8 +26,8 @@ from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_othe
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Payment
 from fastadmm.runs.display import Display, Silent, stop_on_signal
-from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
+from fastadmm.runs.plan import available_memory
 from fastadmm.settings.owners import OwnerSettings, make_settings
 from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status

@@ -31,6 +31,7 @@ from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import UNLIMITED, epsilon_spent, made_run
 from fastadmm.runs.config import recorded
+from fastadmm.runs.folder import damaged
 from fastadmm.runs.result import LEDGER, STATEMENT
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
@@ -122,7 +123,7 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
         return [Check(f"{what} on data that are allowed", found, True)]
 
 
-def audit_run(run: Path, trials: int | None, note: Callable[[str], None] = _quiet) -> list[Check]:
+def audit_run(run: Path, trials: int | None, note: Callable[[str], None]) -> list[Check]:
     """Audit what a run has on record and the code that made it."""
     config, document, mu, numbers = _on_record(run)
     claim, held = config.privacy, run / LEDGER if config.ledger is None else Path(config.ledger)
@@ -146,19 +147,15 @@ def _on_record(run: Path) -> tuple[Any, dict[str, Any], float, list[float]]:
     with storage_errors(path, "read"):
         if not path.exists():
             raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
-        try:
-            document = read_json(path)
-            mechanism = document.get("mechanism")
-        except AttributeError as error:
-            raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
+    with damaged(path, "train anew", "not a privacy record"):
+        document = read_json(path)
+        mechanism = document.get("mechanism")
     config = recorded(run).config
     if mechanism is None or config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
     keys = _BUDGET if config.privacy.mode == "fusion" else ("mu", "sigma")
-    try:
+    with damaged(path, "train anew", "key 'mechanism' is damaged"):
         parts = {key: float(mechanism[key]) for key in keys}
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
     # The noise of norms may be zero.
     if not all(0.0 < part < math.inf or (key == "norm_gdp" and part == 0.0) for key, part in parts.items()):
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
@@ -179,11 +176,9 @@ def recorded_books(
         return []
     if not ledger.exists():
         return [Check(name, f"not compared: {shown(ledger)} is not there", False)]
-    try:
+    with damaged(run / STATEMENT, "train anew", "not a privacy record"):
         said = PrivacyStatement.from_json(document["statement"], shown(run / STATEMENT))
         run_id = str(document["run"])
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{shown(run / 'privacy.json')}: not a privacy record: {error}") from None
     charges = [charge for charge in Ledger(ledger).charges if charge.run == run_id]
     costs, wrong = _costs(stored, settings, document["mechanism"], charges)
     by_name = [costs.get(p.name, Cost(0.0)) for p in said.parties]
