@@ -228,7 +228,7 @@ def bench_start(in_turns, what):
 TRAIN = """
 import pathlib, sys
 from fastadmm.runs.config import make_config
-from fastadmm.runs.environment import peak_memory
+from fastadmm.runs.plan import peak_memory
 from fastadmm.runs.train import start_run
 start_run(make_config({"data": sys.argv[1], "gap": 0.5, "threads": 1}), pathlib.Path(sys.argv[2]), force=True)
 print(peak_memory())

@@ -100,7 +100,7 @@ def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
 def train(values: dict[str, Any]) -> list[int]:
     """Peak, and what the plan has beside data, buffers and program, of one run."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.environment import peak_memory
+    from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import plan_run, start_run
 
     config = make_config(values)
@@ -152,7 +152,7 @@ def least_limit(values: dict[str, Any]) -> int:
 def run_whole(values: dict[str, Any]) -> list[int]:
     """Peak, plan, and what of it is in a scratch file, under the least limit."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.environment import peak_memory
+    from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import plan_run, start_run
 
     config = make_config({**values, "memory": str(least_limit(values))})

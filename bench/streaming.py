@@ -110,7 +110,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
     """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
     from fastadmm.runs.config import make_config
     from fastadmm.runs.display import Silent
-    from fastadmm.runs.environment import peak_memory
+    from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import start_run
     from fastadmm.settings.checks import parse_bytes
 
@@ -153,7 +153,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
 def base() -> dict[str, Any]:
     """Peak of a run on a few rows."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.environment import peak_memory
+    from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import start_run
 
     with tempfile.TemporaryDirectory() as folder:

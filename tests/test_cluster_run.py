@@ -13,9 +13,8 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.method import method as stall_watch
-from fastadmm.runs import shared as shared_runs
-from fastadmm.runs.shared import follow_run
-from fastadmm.runs.train import resume_run, start_run
+from fastadmm.runs import train as shared_runs
+from fastadmm.runs.train import follow_run, resume_run, start_run
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.partition import create_partition
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.runs.plan import make_plan
-from fastadmm.runs.shared import follow_run
-from fastadmm.runs.train import start_run
+from fastadmm.runs.train import follow_run, start_run
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.partition import open_partition
 

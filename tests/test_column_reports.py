@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm.judging.binning import information_value
-from fastadmm.runs.columns import column_drift, column_report
+from fastadmm.runs.scorecard import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 

@@ -9,8 +9,8 @@ from fastadmm.judging.judgement import auc_interval, judgement
 from fastadmm.judging.looks import say
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
-from fastadmm.runs.columns import bin_edges, bin_weights, score_drift, stability_index
 from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.runs.scorecard import bin_edges, bin_weights, score_drift, stability_index
 
 from run_tools import refused, run, write_blocks
 from sklearn import metrics

@@ -14,8 +14,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
-from fastadmm.runs.environment import _group_memory
-from fastadmm.runs.plan import make_plan
+from fastadmm.runs.plan import _group_memory, make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
@@ -37,7 +36,7 @@ PROGRAM = (
     "import json, pathlib, sys\n"
     "from fastadmm.runs.config import make_config\n"
     "from fastadmm.runs.train import resume_run, start_run\n"
-    "from fastadmm.runs.environment import peak_memory\n"
+    "from fastadmm.runs.plan import peak_memory\n"
     "values, folder = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
     "if folder.exists():\n"
     "    resume_run(folder, changes={'rounds': values['rounds']})\n"
@@ -234,7 +233,7 @@ def test_a_limit_of_the_address_space_is_kept():
     pytest.importorskip("resource")
     program = (
         "import resource, sys\n"
-        "from fastadmm.runs.environment import available_memory\n"
+        "from fastadmm.runs.plan import available_memory\n"
         "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), resource.RLIM_INFINITY))\n"
         "print(available_memory())\n"
     )

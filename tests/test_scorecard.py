@@ -16,8 +16,7 @@ from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.runs.columns import column_drift
-from fastadmm.runs.scorecard import Binning, bin_data, read_bins
+from fastadmm.runs.scorecard import Binning, bin_data, column_drift, read_bins
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import open_party

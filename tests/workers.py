@@ -14,7 +14,7 @@ from fastadmm.cluster.comm import Comm, RowEngine, nodes_of
 from fastadmm.cluster.solver import SharedSolver
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import node_range
-from fastadmm.runs.shared import refuse_unshared, rows_of_problem
+from fastadmm.runs.train import refuse_unshared, rows_of_problem
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import least_of
 

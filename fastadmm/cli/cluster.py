@@ -53,7 +53,7 @@ def on_cluster(lead: Callable[[Comm | None], int], cluster: str, comm: Comm | No
 
 def _followed(comm: Comm) -> int:
     """What another rank than 0 does: rank 0 hears signals, and says what all of them found."""
-    from fastadmm.runs.shared import exit_code_of, follow_run
+    from fastadmm.runs.train import exit_code_of, follow_run
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

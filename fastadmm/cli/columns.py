@@ -103,7 +103,7 @@ def columns(
 ) -> None:
     """Print correlation inside a party, and information value, by column."""
 
-    from fastadmm.runs.columns import column_report
+    from fastadmm.runs.scorecard import column_report
 
     rows = column_report(data, labels)
     print_columns("columns", rows, "correlation" if labels is None else "iv_cross", as_json)
@@ -131,6 +131,6 @@ def drift(
     as_json: bool = opt.JSON,
 ) -> None:
     """Print how far columns have shifted between two sets of rows: stability index (PSI), shift of means."""
-    from fastadmm.runs.columns import column_drift
+    from fastadmm.runs.scorecard import column_drift
 
     print_columns("drift", column_drift(reference, new), "psi", as_json)

@@ -105,7 +105,7 @@ def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
 
 def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     """Print the result of a run; return the exit code its status asks for."""
-    from fastadmm.runs.shared import exit_code_of
+    from fastadmm.runs.train import exit_code_of
     from fastadmm.solver.history import Status
 
     if as_json:

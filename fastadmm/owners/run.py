@@ -31,8 +31,8 @@ from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
 from fastadmm.runs.display import Display, Silent, stop_on_signal
-from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
+from fastadmm.runs.plan import available_memory
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status

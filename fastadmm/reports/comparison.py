@@ -17,8 +17,9 @@ from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.html import plain_value, told
 from fastadmm.reports.plots import metric_label
-from fastadmm.reports.records import RunRecords, damaged, published, read_records
+from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.runs.claim import Said
+from fastadmm.runs.folder import damaged
 from fastadmm.settings.keys import OBJECTIVE
 
 #: Letter of what a run does not record, or does not say.

@@ -25,8 +25,9 @@ from fastadmm.reports.plots import (
     safe_label,
     unit_square,
 )
-from fastadmm.reports.records import RunRecords, damaged, published, read_records
+from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.runs.export import read_coefficients
+from fastadmm.runs.folder import damaged
 from fastadmm.store.model import open_shared_part
 
 #: A number of the page: its label, itself, and a note below it.

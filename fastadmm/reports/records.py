@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastadmm.errors import FastadmmError, FormatError, StorageError
+from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, parse_json, read_bytes
 from fastadmm.privacy.published import config_of, fixed_result, is_private
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import document_in
+from fastadmm.runs.folder import damaged, document_in
 from fastadmm.worth.coalitions import Worth, read_worth
 
 #: The numbers of a round that are shown, besides those of ``test``.
@@ -135,17 +135,6 @@ def history_of(records: list[dict[str, Any]]) -> History:
     return History(
         rounds, columns(SERIES, records), columns(dict.fromkeys(n for t in tests for n in t), tests)
     )
-
-
-@contextmanager
-def damaged(path: Path, remedy: str) -> Iterator[None]:
-    """Say in one line that a file does not hold what it should, and what to do."""
-    try:
-        yield
-    except FastadmmError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise FormatError(f"{shown(path)}: damaged ({error!r}); {remedy}") from None
 
 
 def published(records: RunRecords) -> RunRecords:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import FormatError, StorageError
+from fastadmm.errors import FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import (
     atomic_directory,
     refuse_parent,
@@ -27,7 +27,7 @@ from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.runs.environment import describe_environment
+from fastadmm.runs.plan import describe_environment
 from fastadmm.solver.history import RoundRecord
 
 
@@ -226,6 +226,17 @@ def document_in(path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise FormatError(f"{shown(path)}: holds no JSON object, but another value")
     return document
+
+
+@contextmanager
+def damaged(path: Path, remedy: str, said: str = "damaged") -> Iterator[None]:
+    """Say in one line that a file does not hold what it should, and what to do."""
+    try:
+        yield
+    except FastadmmError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{shown(path)}: {said} ({error!r}); {remedy}") from None
 
 
 class RoundLog:

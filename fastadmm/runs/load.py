@@ -25,8 +25,7 @@ from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.claim import model_digest, provenance_of
 from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
 from fastadmm.runs.display import Display, Notes
-from fastadmm.runs.environment import SHARE, available_memory
-from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.plan import SHARE, Plan, available_memory, check_limit, make_plan
 from fastadmm.runs.result import class_rows, make_solver, unproved_parties
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -82,20 +81,15 @@ def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
     partition = open_partition(config.data)
     if partition.labels is None:
         raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
-    test_partition = None
-    if config.test is not None:
-        test_partition = open_partition(config.test)
-        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
-        check_same_labels(test_partition, partition, config.test)
+    test = None if config.test is None else _beside(config.test, partition)
     loss = choose_loss(config, partition.task, partition.labels)
-    if test_partition is not None:
-        refuse_exposures(test_partition.labels, loss)
+    refuse_exposures(None if test is None else test.labels, loss)
     # Refused before any data is read.
     own_lambdas(config, [p.name for p in partition.parties])
     party_constraints(config, [p.name for p in partition.parties])
     if isinstance(config.privacy, DifferentialPrivacy):
         config.privacy.refuse_unproved(unproved_parties(config.privacy, partition))
-    return partition, test_partition, loss
+    return partition, test, loss
 
 
 def n_outputs_of(loss: Loss, labels: LabelData | None) -> int:
@@ -145,15 +139,18 @@ def doubts(task: str, loss: Loss) -> list[str]:
     return [say("numbers", loss=loss.name)] if numbers else []
 
 
-def check_same_labels(test: Partition, train: Partition, place: str) -> None:
-    """Refuse a test partition whose task, classes or lack of an offset are not those of training."""
-    if test.labels is None or train.labels is None:
-        return
-    if test.task != train.task or test.labels.classes != train.labels.classes:
-        said = "classes differ from training; convert with --like the training partition"
-        raise InputError(f"{shown(place)}: {said}")
-    if train.labels.offset is not None and test.labels.offset is None:
-        raise InputError(f"{shown(place)}: no offset, which training has: convert it with --offset")
+def _beside(path: str, train: Partition) -> Partition:
+    """Other rows, refused where columns, task, classes or lack of an offset are not those of training."""
+    other = open_partition(path)
+    check_same_columns(other.parties, train.parties, shown(path))
+    labels, trained = other.labels, train.labels
+    if labels is not None and trained is not None:
+        if other.task != train.task or labels.classes != trained.classes:
+            said = "classes differ from training; convert with --like the training partition"
+            raise InputError(f"{shown(path)}: {said}")
+        if trained.offset is not None and labels.offset is None:
+            raise InputError(f"{shown(path)}: no offset, which training has: convert it with --offset")
+    return other
 
 
 @dataclass(frozen=True)
@@ -273,11 +270,9 @@ def load_run(
     provenance |= {} if test_partition is None else {"test": provenance_of(test_partition)}
 
     def others(path: str) -> TestSet:
-        other = open_partition(path)
+        other = _beside(path, partition)
         if other.labels is None:
             raise InputError(f"{shown(path)}: no labels: early stopping needs them")
-        check_same_columns(other.parties, partition.parties, shown(path))
-        check_same_labels(other, partition, path)
         provenance["validation"] = provenance_of(other)
         return rows_of(other.labels, _blocks(other, [False] * len(other.parties), own))
 

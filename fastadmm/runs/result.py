@@ -20,6 +20,7 @@ from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import recorded, solver_options
+from fastadmm.runs.folder import damaged
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -126,10 +127,8 @@ def read_run_id(run: Path) -> str:
     with storage_errors(path, "read"):
         if not path.exists():
             return new_run_id()
-        try:
-            found = read_json(path)["run"]
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"{shown(path)}: not a privacy record: {error}; train anew") from None
+    with damaged(path, "train anew", "not a privacy record"):
+        found = read_json(path)["run"]
     if not isinstance(found, str):
         raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
     return found

@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +26,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from fastadmm.data_tools.predict_tables import row_features
 from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory, json_of
@@ -45,19 +47,21 @@ Array = np.ndarray
 _LONGEST_ID = 256
 
 
+@dataclass
 class Service:
     """Answers requests from a model that is in memory."""
 
-    def __init__(
-        self, parties: list[PartyModel], shared: SharedPart | None, model_id: str, max_rows: int
-    ) -> None:
-        from fastadmm.data_tools.predict_tables import row_features
+    parties: list[PartyModel]
+    shared: SharedPart | None  # None where one party's contributions are all
+    model_id: str
+    max_rows: int
 
-        if max_rows < 1:
-            raise ConfigError(f"--max-rows {max_rows}: is not positive")
-        self.parties, self.shared, self.model_id, self.max_rows = parties, shared, model_id, max_rows
-        self.columns = [name for party in parties for name in _columns(party)]  # that rows have
-        self._features = row_features
+    def __post_init__(self) -> None:
+        if self.max_rows < 1:
+            raise ConfigError(f"--max-rows {self.max_rows}: is not positive")
+        self.columns: list[str] = []  # that rows have
+        for own in self.parties:
+            self.columns += [c.name for c in own.encoder.columns] if own.encoder else own.feature_names
 
     def describe(self) -> dict[str, Any]:
         """What it serves: parties, columns, the model's id, most rows; with the sum also loss and classes."""
@@ -117,7 +121,7 @@ class Service:
         if len(rows) > self.max_rows:
             said = f"{len(rows)} rows, but at most {self.max_rows} fit: send them in parts"
             raise InputError(f"request: {said}")
-        found = self._features(self.parties, rows)
+        found = row_features(self.parties, rows)
         values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
         for own in values:
             if (row := first_not_finite(own)) is not None:
@@ -130,10 +134,6 @@ class Service:
         columns = columns_of(found) | {"id": ids}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"model_id": self.model_id, "predictions": rows}
-
-
-def _columns(party: PartyModel) -> list[str]:
-    return [c.name for c in party.encoder.columns] if party.encoder else party.feature_names
 
 
 def _known(document: Mapping[str, Any], keys: set[str]) -> Mapping[str, Any]:

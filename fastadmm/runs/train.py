@@ -1,28 +1,51 @@
-"""A training run on disk: start it, interrupt it, resume it to the bit-identical result."""
+"""A training run on disk: start it, interrupt it, resume it to the bit-identical result, share its rows."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastadmm.cluster.comm import Comm
-from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, FeatureBlock
+from fastadmm.cluster.comm import Comm, RowEngine, own_threads, workers_here
+from fastadmm.cluster.solver import SharedSolver, follow
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.claim import check_provenance, model_digest
-from fastadmm.runs.config import read_config, recorded
+from fastadmm.runs.config import read_config, recorded, solver_options
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.fit import Fit, PathJob, write_settings
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import LoadedRun, check_run, load_run, look_at
-from fastadmm.runs.plan import Plan
+from fastadmm.runs.load import (
+    CheckedRun,
+    LoadedRun,
+    check_run,
+    load_run,
+    look_at,
+    memory_limit,
+    n_outputs_of,
+    open_run,
+)
+from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.result import new_run_id, read_run_id
-from fastadmm.runs.shared import led, load_shared
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.run import Run
+from fastadmm.solver.solver import least_of
 from fastadmm.store.model import MANIFEST, open_model
-from fastadmm.store.partition import open_partition
+from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.streamed import block_of, read_party
+from fastadmm.version import __version__
 
 
 def start_run(
@@ -160,3 +183,188 @@ _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STO
 def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
     return check_run(config, display or Silent(), whole=True).plan
+
+
+# --- rows that several workers share: each reads labels, and its rows; rank 0 writes ------------------------
+
+
+class _Elsewhere(CSRBlock):
+    """The shape of a block whose rows other workers have."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.nbytes, self.density = shape, 0, 0.0
+
+
+@dataclass(frozen=True)
+class _SharedRun(LoadedRun):
+    """As :class:`LoadedRun`, of this worker's rows."""
+
+    engine: RowEngine
+    least: float
+
+    def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
+        """A new solver here, on rank 0, and on every other worker."""
+        run = run.absolute()
+        self.engine.comm.first(("new", (run,)))
+        return self.own_solver(config, run)
+
+    def own_solver(self, config: RunConfig, run: Path) -> SharedSolver:
+        """A new solver of this worker."""
+        made = SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+        if self.spilled:
+            made.spill(run)
+        return made
+
+
+def led(comm: Comm | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
+    if comm is None:
+        return work()
+    comm.apart = False
+    status, problem = Status.INTERRUPTED.value, None
+    try:
+        result = work()
+        status = str(result["status"])
+        return result
+    except FastadmmError as error:
+        problem = type(error), str(error)
+        raise
+    finally:
+        if not comm.apart:
+            comm.first(("end", (status, problem)))
+
+
+def load_shared(config: RunConfig, comm: Comm, display: Display) -> LoadedRun:
+    """The data of a run, on every worker its rows; called by rank 0, inside :func:`led`."""
+    comm.first(("load", (config,)))
+    comm.apart = True
+    found = _load(config, comm, display)
+    comm.apart = False
+    return found
+
+
+def follow_run(comm: Comm) -> str:
+    """What every rank but 0 does in a run: its settings are rank 0's."""
+    status, error = follow(comm, _Follower(comm))
+    if error is not None:
+        raise error[0](error[1])
+    return str(status)
+
+
+def exit_code_of(status: str) -> ExitCode:
+    """The exit code that a run's status asks for."""
+    done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
+    codes: dict[str, ExitCode] = dict.fromkeys(done, ExitCode.OK)
+    codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
+    codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
+    return codes.get(Status(status), ExitCode.NOT_CONVERGED)
+
+
+class _Follower:
+    """What rank 0 asks of a worker besides its solver's methods."""
+
+    def __init__(self, comm: Comm) -> None:
+        self.comm = comm
+        self.solver: SharedSolver | None = None
+
+    def load(self, config: RunConfig) -> None:
+        """Read this worker's rows."""
+        self.config, self.loaded = config, _load(config, self.comm, Silent())
+
+    def new(self, run: Path) -> None:
+        """Make a solver."""
+        self.solver = self.loaded.own_solver(self.config, run)
+
+
+def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
+    """This worker's rows of a run's problem."""
+    comm.agreed(lambda: _refuse_settings(config))
+    given = config if comm.rank == 0 else replace(config, test=None)  # rank 0 keeps test rows
+    partition, test, loss = comm.agreed(lambda: open_run(given))
+    comm.agreed(lambda: _compare(partition, comm))
+    n = partition.n_samples
+    engine = comm.agreed(lambda: RowEngine(comm, n, 1))
+    engine.n_threads = own_threads(comm, config.threads)
+    parts = comm.agreed(lambda: [party.of_rows(*engine.rows) for party in partition.parties])
+    columns = ", ".join(f"{p.name}: {p.n_features}" for p in parts)
+    display.note(f"{n} samples, {len(parts)} parties ({columns} features), {comm.size} worker(s)")
+    known = replace(given, loss=loss.name) if config.loss == "auto" else given
+    limit, free = memory_limit(config, workers_here(comm))
+    about: Any = {"limit": limit, "n_threads": engine.n_threads}
+    n_outputs, tests = n_outputs_of(loss, partition.labels), test.parties if test else []
+    plan = make_plan(parts, tests, parts[0].n_samples, known, n_outputs, **about)
+    comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
+    for line in plan.lines(whole=False):
+        display.note(f"each worker: {line}")
+    checked = CheckedRun(partition, test, loss, plan)
+    elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
+    whole = comm.agreed(lambda: _whole(given, checked, elsewhere))
+    for line in whole.looks:
+        display.note(line)
+    own = whole.problem.own_lambda
+    factors = [1.0] * len(parts) if own is None else own.factors
+    blocks = [
+        block_of(comm.agreed(partial(read_party, part, there.streamed)), part.name, factor, engine)
+        for part, there, factor in zip(parts, plan.parties, factors, strict=True)
+    ]
+    problem = replace(rows_of_problem(whole.problem, *engine.rows), blocks=blocks)
+    labels = partition.labels  # of their numbers every worker has its share
+    labels = labels and replace(labels, y=np.empty(0), sample_weight=None, offset=None)
+    found = {**vars(whole), "partition": replace(partition, labels=labels), "problem": problem}
+    return _SharedRun(**found, engine=engine, least=least_of(whole.problem, Engine(1)))
+
+
+#: Schemes that have been found to give the same bits on any number of workers.
+_SCHEMES = ("subspace", "proximal")
+
+#: Settings that a shared run has not yet, and what it is then.
+_NOT_YET = {"validation": "early stopping", "path": "a path"}
+
+
+def _refuse_settings(config: RunConfig) -> None:
+    refused = {f"key {key!r}: {what}": getattr(config, key) for key, what in _NOT_YET.items()}
+    _refuse(refused | {"privacy: a private run": config.privacy.mode != "none"})
+
+
+def _refuse(refused: dict[str, Any]) -> None:
+    for what, there in refused.items():
+        if there:
+            raise ConfigError(f"{what} cannot be shared by rows yet; train in one process")
+
+
+def _compare(partition: Partition, comm: Comm) -> None:
+    """Refuse workers with other programs or files than rank 0's."""
+    content = {f"the data of {party.name}": party.content_digest for party in partition.parties}
+    mine = {"fastadmm": __version__, "the list of rows": partition.row_digest, **content}
+    first, *others = comm.share(mine)
+    for rank, other in enumerate(others, start=1):
+        for name, found in other.items():
+            if first.get(name) != found:
+                said = "is not what rank 0 has; start all workers alike, on the same files"
+                raise InputError(f"rank {rank}: {name} {said}")
+
+
+def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
+    """Refuse what cannot be shared by rows yet."""
+    scheme = choose_scheme(options, problem.traits, apart=True)[0].name
+    _refuse(
+        {
+            "cluster: secrecy": options.secrecy != "none",
+            "cluster: a problem that is not convex": not problem.convex,
+            f"cluster: scheme {scheme!r}": scheme not in _SCHEMES,
+        }
+    )
+
+
+def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
+    """Some rows of a problem, without their blocks; sums of weights stay those of all rows."""
+    offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop].ravel().copy()
+    y, weight = problem.y[start:stop].copy(), problem.weight[start:stop].copy()
+    return replace(problem, blocks=[], y=y, weight=weight, offset=offset)
+
+
+def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock]) -> LoadedRun:
+    """The run of all rows without their blocks."""
+    loaded = load_run(config, checked, blocks)
+    refuse_unshared(loaded.problem, solver_options(config))
+    return loaded

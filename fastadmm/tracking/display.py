@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
-from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.errors import ConfigError, FastadmmError, StorageError
+from fastadmm.files.atomic import storage_errors, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import (
     is_private,
@@ -26,6 +26,7 @@ from fastadmm.privacy.published import (
     settings_of,
 )
 from fastadmm.runs.display import Silent
+from fastadmm.runs.folder import damaged
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 
@@ -258,11 +259,8 @@ class Tracking:
         with storage_errors(path, "read"):
             if not path.exists():
                 return []
-            try:
-                # Version 0.2 wrote files for TensorBoard, too.
-                states = [state for state in read_json(path)["logs"] if state["kind"] == "mlflow"]
-                known = [(str(state["uri"]), str(state["run_id"])) for state in states]
-            except (ValueError, KeyError, TypeError) as error:
-                said = f"not what a tracked run writes ({type(error).__name__}); delete it to go on without"
-                raise FormatError(f"{shown(path)}: {said} its logs") from None
+        with damaged(path, "delete it to go on without its logs", "not what a tracked run writes"):
+            # Version 0.2 wrote files for TensorBoard, too.
+            states = [state for state in read_json(path)["logs"] if state["kind"] == "mlflow"]
+            known = [(str(state["uri"]), str(state["run_id"])) for state in states]
         return [MlflowTracker(uri, name, run_id) for uri, run_id in known]

@@ -18,8 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +28,7 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, DivergenceError, FormatError, InputError
+from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
 from fastadmm.files.seal import seal_of
@@ -38,7 +37,7 @@ from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent, stop_on_signal
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, damaged
 from fastadmm.runs.load import load_problem, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
@@ -329,6 +328,10 @@ WORTH = "worth.json"
 PARTIAL = "worth.partial"
 
 
+#: What to do with a file of another kind, and what it is.
+_OTHER = "delete it", "not what `fastadmm worth` writes"
+
+
 class WorthDisplay(Notes, Protocol):
     """Where the work shows what it does."""
 
@@ -396,7 +399,7 @@ def worth_of_run(
 
 def read_worth(path: Path) -> Worth | None:
     """Read ``worth.json``; None where the file is absent."""
-    with storage_errors(path, "read"), _damaged(path):
+    with storage_errors(path, "read"), damaged(path, *_OTHER):
         return Worth.from_json(read_json(path)) if path.exists() else None
 
 
@@ -426,20 +429,11 @@ def coalitions_done(run: Path, fingerprint: str | None = None) -> dict[int, Coal
     """Coalitions that the files of a run have, of these data and settings."""
     known: dict[int, Coalition] = {}
     for path in filter(Path.is_file, (run / WORTH, run / PARTIAL)):
-        with _damaged(path):
+        with damaged(path, *_OTHER):
             document = read_json(path)
             if fingerprint in (None, document["fingerprint"]):
                 known |= {one.mask: one for one in map(Coalition.from_json, document["coalitions"])}
     return known
-
-
-@contextmanager
-def _damaged(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = f"not what `fastadmm worth` writes ({type(error).__name__}); delete it"
-        raise FormatError(f"{shown(path)}: {said}") from None
 
 
 def private_worth(place: str) -> ConfigError:
