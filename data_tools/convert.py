@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from fastadmm.data_tools.blocks import (
     ColumnStatistics,
     Progress,
     Rows,
+    Scan,
     Source,
     Steps,
     fit_transform_of,
@@ -24,9 +25,9 @@ from fastadmm.data_tools.blocks import (
 from fastadmm.data_tools.convert_tables import plan_one_table
 from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
-from fastadmm.data_tools.sources import Scan, open_matrix
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_widths,
@@ -101,6 +102,20 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
 
 
+def open_matrix(
+    kind: str,
+    files: Sequence[SourceFile],
+    place: str,
+    options: Any,
+    n_features: int | None,
+    scratch: Path | None,
+) -> LibsvmSource | NpzSource:
+    """The reader of a source without column names."""
+    if kind == "npz":
+        return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
+    return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
+
+
 def _fitted(
     party: PartyColumns,
     reader: Source,
@@ -157,7 +172,8 @@ def _split(path: str, options: TableOptions, like: Partition | None, n_features:
     try:
         if like is None:
             return party_columns(options.columns, options.parties, options.names, None, n_features)
-        return by_widths(*zip(*((party.n_features, party.name) for party in like.parties)), n_features)
+        widths = [party.n_features for party in like.parties]
+        return by_widths(widths, [party.name for party in like.parties], n_features)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
