@@ -59,11 +59,6 @@ class Typing:
         """Columns that are said to hold dates or times."""
         return [name for name, kind in self.kinds.items() if kind not in ("number", "category")]
 
-    @property
-    def stated(self) -> bool:
-        """Whether the mark is stated."""
-        return self.decimal is not None
-
 
 #: Nothing said about columns.
 AS_FOUND = Typing()
@@ -148,7 +143,7 @@ class _Look:
             raise self.refused(cell, f"could be {one} or {other}, {problem}")
         if all(map(is_number, known)) and readings[0].plain:
             return CellReading()
-        reading = replace(readings[0], unit=unit, from_rows=not self.typing.stated)
+        reading = replace(readings[0], unit=unit, from_rows=self.typing.decimal is None)
         return replace(reading, from_rows=True) if reading.plain else reading
 
     def _one_unit(self, found: Mapping[str, Written], forced: bool) -> bool:
@@ -186,7 +181,7 @@ class _Look:
         def fits(*some: str) -> bool:
             return bool(candidates([known[cell] for cell in some], decimal))
 
-        for cell in cells if self.typing.stated else ():
+        for cell in cells if decimal is not None else ():
             if not fits(cell):
                 raise self.refused(cell, f"does not fit --decimal {decimal!r}: correct it, or {_KEEP}")
         k = next(k for k in range(1, len(cells)) if not fits(*cells[: k + 1]))

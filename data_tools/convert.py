@@ -86,6 +86,17 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     labels = scan.labels.finish(task, classes, options.positive)
     columns = split(scan.n_features if reader.n_features is None else reader.n_features)
     total = sum(party.width for party in columns)
+
+    def fitted(party: PartyColumns) -> dict[str, Any]:
+        filled = int(scan.nonzeros[party.columns].sum())
+        kind = stored_kind(options.storage, reader.kind, filled, scan.n_rows * party.width)
+        normalize = options.normalize or "none"
+        transform = fit_transform_of(party.columns, kind, statistics, normalize, reader.path)
+        # Features keep their number in the source: party 2 of 66,57 begins with f67.
+        names = [f"f{i + 1}" for i in np.arange(scan.width)[party.columns].tolist()]
+        how = {"name": party.name, "kind": kind, "dtype": options.dtype or "float64"}
+        return {**how, "feature_names": names, "transform": transform}
+
     if like is not None:
         keys = ("name", "kind", "dtype", "feature_names", "transform")
         parties = [{key: getattr(party, key) for key in keys} for party in like.parties]
@@ -96,7 +107,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
             f"{total} if the last features just never occur"
         )
     else:
-        parties = [_fitted(party, reader, scan, statistics, options) for party in columns]
+        parties = list(map(fitted, columns))
     blocks = partial(_blocks, reader, columns, parties, scan.n_rows)
     name = Path(reader.path).name
     return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
@@ -114,22 +125,6 @@ def open_matrix(
     if kind == "npz":
         return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
     return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
-
-
-def _fitted(
-    party: PartyColumns,
-    reader: Source,
-    scan: Scan,
-    statistics: ColumnStatistics | None,
-    options: TableOptions,
-) -> dict[str, Any]:
-    filled = int(scan.nonzeros[party.columns].sum())
-    kind = stored_kind(options.storage, reader.kind, filled, scan.n_rows * party.width)
-    transform = fit_transform_of(party.columns, kind, statistics, options.normalize or "none", reader.path)
-    # Features keep their number in the source: party 2 of 66,57 begins with f67.
-    names = [f"f{i + 1}" for i in np.arange(scan.width)[party.columns].tolist()]
-    how = {"name": party.name, "kind": kind, "dtype": options.dtype or "float64"}
-    return {**how, "feature_names": names, "transform": transform}
 
 
 def _check_split(options: TableOptions) -> None:

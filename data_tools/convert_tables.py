@@ -85,17 +85,13 @@ class Like:
         from fastadmm.store import open_partition
         from fastadmm.store.model import MANIFEST, open_model
 
-        reading, opened = "", None
-        if (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir():
-            opened = open_model(path)
-            classes = opened.classes
-        else:
-            opened = open_partition(path, require_labels=False)
-            labels = opened.labels
-            classes, reading = (None, "") if labels is None else (labels.classes, labels.reading)
+        is_model = (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir()
+        opened: Any = open_model(path) if is_model else open_partition(path, require_labels=False)
+        labels = opened if is_model else opened.labels
+        reading = CellReading.parse(getattr(labels, "reading", ""))
         has_encoders = all(party.encoder is not None for party in opened.parties)
-        parts = parts_of(opened.parties)
-        return cls(parts, opened.task, classes, shown(path), CellReading.parse(reading), has_encoders)
+        classes = getattr(labels, "classes", None)
+        return cls(parts_of(opened.parties), opened.task, classes, shown(path), reading, has_encoders)
 
 
 def parts_of(parties: Sequence[Any]) -> list[Part]:
@@ -226,7 +222,7 @@ class Planner:
         text |= set(self.described.categories) if self.described is not None else set()
         split = options.held_out
         raw = [*self.typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, self.typing.stated, missing_words(options.na_values), id)
+        return Cells(text, raw, self.typing.decimal is not None, missing_words(options.na_values), id)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
@@ -495,7 +491,7 @@ def _stated_readings(
     columns = []
     for encoding in encoder.columns:
         name, reading = encoding.name, CellReading()
-        if encoding.levels is None and (typing.stated or name in typing.kinds):
+        if encoding.levels is None and (typing.decimal is not None or name in typing.kinds):
             reading = recognise(table, name, table.columns[name], typing) or reading
         if reading.from_rows:
             raise ConfigError(

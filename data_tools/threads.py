@@ -38,7 +38,6 @@ def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterabl
     with ThreadPoolExecutor(min(most, default_threads())) as pool:
 
         def every(function: Callable[[_Item], None], items: Iterable[_Item]) -> None:
-            for _ in pool.map(function, items):
-                pass
+            list(pool.map(function, items))
 
         yield every
