@@ -94,17 +94,13 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
         raise table.refused(name, problem, int(missing[0]), "id")
     if pattern is not None:
         keys = _matched(table, name, keys, pattern)
-    n_rows = len(keys)
-    if n_rows < 2 or bool((keys[1:] > keys[:-1]).all()):
-        return TableIds(table.path, keys, np.arange(n_rows), n_rows, 0, 0)
-    rows = np.argsort(keys, kind="stable")
+    ascending = bool((keys[1:] > keys[:-1]).all())
+    rows = np.arange(len(keys)) if ascending else np.argsort(keys, kind="stable")
     keys = keys[rows]
     same = np.concatenate([[False], keys[1:] == keys[:-1]])
-    if not same.any():
-        return TableIds(table.path, keys, rows, n_rows, 0, 0)
     seconds = np.flatnonzero(same & ~np.append(False, same[:-1]))  # of each repeated id the second row
     left_out = int(np.count_nonzero(same))
-    if duplicates == "refuse":
+    if left_out and duplicates == "refuse":
         at = int(seconds[np.argmin(rows[seconds])])
         first, places = _texts(keys[at : at + 1])[0], map(table.where, rows[at - 1 : at + 1].tolist())
         problem = f"repeated ids ({left_out} rows too many), first {first!r} in {' and '.join(places)}"
@@ -115,7 +111,7 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
         kept[seconds - 1] = False
         if not kept.any():
             raise table.refused(name, "--duplicates drop leaves no row", what="id")
-    return TableIds(table.path, keys[kept], rows[kept], n_rows, len(seconds), left_out)
+    return TableIds(table.path, keys[kept], rows[kept], len(keys), len(seconds), left_out)
 
 
 def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndarray:

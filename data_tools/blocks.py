@@ -7,12 +7,13 @@ means are large.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
+from fastadmm.data_tools.label_columns import LabelCollector
 from fastadmm.data_tools.opening import OnRead
 from fastadmm.errors import InputError
 from fastadmm.store.block_file import make_csr
@@ -173,3 +174,45 @@ def fit_transform_of(
         return Transform(normalize=normalize, center=center, scale=statistics.scale()[part])
     except InputError as error:
         raise InputError(f"{path}: values too large to standardise: {error}") from None
+
+
+class Scan:
+    """What the first pass over sources finds."""
+
+    def __init__(
+        self,
+        readers: Sequence[Source],
+        on_read: OnRead | None = None,
+        statistics: ColumnStatistics | None = None,
+        look: Callable[[Block], None] | None = None,
+    ) -> None:
+        self.labels = LabelCollector(readers[0].path)
+        self.rows = [0] * len(readers)  # of each source
+        self.n_features = 0  # as far as seen
+        self.nonzeros = np.zeros(0, dtype=np.int64)  # per column; CSR sources only
+        for k, reader in enumerate(readers):
+            for block in reader.blocks(on_read):
+                self._add(block)
+                self.rows[k] += block.X.shape[0]
+                if statistics is not None:
+                    statistics.update(block.X)
+                if look is not None:
+                    look(block)
+        self.n_rows = sum(self.rows)
+        if self.n_features == 0:
+            raise InputError(f"{readers[0].path}: no features in any row")
+        self.width = max(self.n_features, *(reader.n_features or 0 for reader in readers))
+        self.nonzeros = np.pad(self.nonzeros, (0, self.width - len(self.nonzeros)))
+        if statistics is not None:
+            statistics.widen(self.width)
+
+    def _add(self, block: Block) -> None:
+        X = block.X
+        self.labels.append(block.labels)
+        if isinstance(X, np.ndarray):
+            self.n_features = max(self.n_features, X.shape[1])
+            return
+        counts = np.bincount(X.indices, minlength=len(self.nonzeros))
+        self.n_features = max(self.n_features, len(counts) if X.nnz else 0)
+        counts[: len(self.nonzeros)] += self.nonzeros
+        self.nonzeros = counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from fastadmm.data_tools.blocks import (
     ColumnStatistics,
     Progress,
     Rows,
+    Scan,
     Source,
     Steps,
     fit_transform_of,
@@ -24,9 +25,9 @@ from fastadmm.data_tools.blocks import (
 from fastadmm.data_tools.convert_tables import plan_one_table
 from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
-from fastadmm.data_tools.sources import Scan, open_matrix
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_widths,
@@ -85,6 +86,17 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     labels = scan.labels.finish(task, classes, options.positive)
     columns = split(scan.n_features if reader.n_features is None else reader.n_features)
     total = sum(party.width for party in columns)
+
+    def fitted(party: PartyColumns) -> dict[str, Any]:
+        filled = int(scan.nonzeros[party.columns].sum())
+        kind = stored_kind(options.storage, reader.kind, filled, scan.n_rows * party.width)
+        normalize = options.normalize or "none"
+        transform = fit_transform_of(party.columns, kind, statistics, normalize, reader.path)
+        # Features keep their number in the source: party 2 of 66,57 begins with f67.
+        names = [f"f{i + 1}" for i in np.arange(scan.width)[party.columns].tolist()]
+        how = {"name": party.name, "kind": kind, "dtype": options.dtype or "float64"}
+        return {**how, "feature_names": names, "transform": transform}
+
     if like is not None:
         keys = ("name", "kind", "dtype", "feature_names", "transform")
         parties = [{key: getattr(party, key) for key in keys} for party in like.parties]
@@ -95,26 +107,24 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
             f"{total} if the last features just never occur"
         )
     else:
-        parties = [_fitted(party, reader, scan, statistics, options) for party in columns]
+        parties = list(map(fitted, columns))
     blocks = partial(_blocks, reader, columns, parties, scan.n_rows)
     name = Path(reader.path).name
     return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
 
 
-def _fitted(
-    party: PartyColumns,
-    reader: Source,
-    scan: Scan,
-    statistics: ColumnStatistics | None,
-    options: TableOptions,
-) -> dict[str, Any]:
-    filled = int(scan.nonzeros[party.columns].sum())
-    kind = stored_kind(options.storage, reader.kind, filled, scan.n_rows * party.width)
-    transform = fit_transform_of(party.columns, kind, statistics, options.normalize or "none", reader.path)
-    # Features keep their number in the source: party 2 of 66,57 begins with f67.
-    names = [f"f{i + 1}" for i in np.arange(scan.width)[party.columns].tolist()]
-    how = {"name": party.name, "kind": kind, "dtype": options.dtype or "float64"}
-    return {**how, "feature_names": names, "transform": transform}
+def open_matrix(
+    kind: str,
+    files: Sequence[SourceFile],
+    place: str,
+    options: Any,
+    n_features: int | None,
+    scratch: Path | None,
+) -> LibsvmSource | NpzSource:
+    """The reader of a source without column names."""
+    if kind == "npz":
+        return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
+    return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
 
 
 def _check_split(options: TableOptions) -> None:
@@ -157,7 +167,8 @@ def _split(path: str, options: TableOptions, like: Partition | None, n_features:
     try:
         if like is None:
             return party_columns(options.columns, options.parties, options.names, None, n_features)
-        return by_widths(*zip(*((party.n_features, party.name) for party in like.parties)), n_features)
+        widths = [party.n_features for party in like.parties]
+        return by_widths(widths, [party.name for party in like.parties], n_features)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -7,12 +7,13 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import ColumnStatistics, Progress, Steps, fit_transform_of, stored
-from fastadmm.data_tools.column_types import Typing, recognise
+from fastadmm.data_tools.column_types import Typing, column_notes, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.encoding import (
@@ -25,7 +26,7 @@ from fastadmm.data_tools.encoding import (
     refuse_grouped,
     words_for,
 )
-from fastadmm.data_tools.label_columns import Labels, labels_of
+from fastadmm.data_tools.label_columns import Labels, labels_of, require_label
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableOptions,
@@ -36,9 +37,7 @@ from fastadmm.data_tools.per_table import (
     refuse_fixed,
     table_names,
 )
-from fastadmm.data_tools.sources import number_blocks, require_label
 from fastadmm.data_tools.split import parse_names, party_columns
-from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
@@ -87,17 +86,13 @@ class Like:
         from fastadmm.store.model import MANIFEST, open_model
         from fastadmm.store.partition import open_partition
 
-        reading, opened = "", None
-        if (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir():
-            opened = open_model(path)
-            classes = opened.classes
-        else:
-            opened = open_partition(path, require_labels=False)
-            labels = opened.labels
-            classes, reading = (None, "") if labels is None else (labels.classes, labels.reading)
+        is_model = (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir()
+        opened: Any = open_model(path) if is_model else open_partition(path, require_labels=False)
+        labels = opened if is_model else opened.labels
+        reading = CellReading.parse(getattr(labels, "reading", ""))
         has_encoders = all(party.encoder is not None for party in opened.parties)
-        parts = parts_of(opened.parties)
-        return cls(parts, opened.task, classes, shown(path), CellReading.parse(reading), has_encoders)
+        classes = getattr(labels, "classes", None)
+        return cls(parts_of(opened.parties), opened.task, classes, shown(path), reading, has_encoders)
 
 
 def parts_of(parties: Sequence[Any]) -> list[Part]:
@@ -228,7 +223,7 @@ class Planner:
         text |= set(self.described.categories) if self.described is not None else set()
         split = options.held_out
         raw = [*self.typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-        return Cells(text, raw, self.typing.stated, missing_words(options.na_values), id)
+        return Cells(text, raw, self.typing.decimal is not None, missing_words(options.na_values), id)
 
     def find_label(self) -> None:
         """Take the one column for the label that is no feature of what is replayed."""
@@ -357,12 +352,8 @@ class Planner:
             raise InputError(f"{table.path}: {error}") from None
         own = [table.columns[name] for name in features]
         self.plain &= all(column.kind == "number" and column.full for column in own)
-        common = ColumnStatistics() if self.plain and options.standardize else None
-        if common is not None:
-            for block in number_blocks(own):
-                common.update(block)
         order = np.array(features, dtype=object)
-        return [self._fit(p.name, 0, order[p.columns].tolist(), rows, {}, (p.columns, common)) for p in split]
+        return [self._fit(p.name, 0, order[p.columns].tolist(), rows) for p in split]
 
     def _fit(
         self,
@@ -370,10 +361,9 @@ class Planner:
         k: int,  # number of the table
         columns: list[str],
         rows: np.ndarray,
-        shown_as: Mapping[str, str],  # what columns are called whose names other tables have, too
-        common: tuple[slice | np.ndarray, ColumnStatistics | None] = (slice(None), None),
+        shown_as: Mapping[str, str] = MappingProxyType({}),  # names of columns that other tables have, too
     ) -> Part:
-        """One party's columns as features; `common`: what they are scaled by, with others."""
+        """One party's columns as features."""
         options, described, table = self.options, self.described, self.tables[k]
         na = missing_words(options.na_values)
         if described is not None:
@@ -382,7 +372,7 @@ class Planner:
         else:
             missing = options.missing or "refuse"
             encoder = fit_encoder(table, columns, rows, missing, self.typing, shown_as, na)
-        statistics = ColumnStatistics() if options.standardize and common[1] is None else None
+        statistics = ColumnStatistics() if options.standardize else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)
         looks = statistics is not None or described is not None or not full
@@ -390,8 +380,7 @@ class Planner:
         if described is None:
             self.report += [line for line in column_notes(table, encoder, rows) if line not in self.report]
         kind = "csr" if options.storage == "csr" else "dense"
-        own = common if statistics is None else (slice(None), statistics)
-        transform = fit_transform_of(own[0], kind, own[1], options.normalize or "none", table.path)
+        transform = fit_transform_of(slice(None), kind, statistics, options.normalize or "none", table.path)
         return Part(name, encoder, transform, kind, options.dtype or "float64", table, rows)
 
     def _look(
@@ -503,7 +492,7 @@ def _stated_readings(
     columns = []
     for encoding in encoder.columns:
         name, reading = encoding.name, CellReading()
-        if encoding.levels is None and (typing.stated or name in typing.kinds):
+        if encoding.levels is None and (typing.decimal is not None or name in typing.kinds):
             reading = recognise(table, name, table.columns[name], typing) or reading
         if reading.from_rows:
             raise ConfigError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import call
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -100,11 +101,7 @@ def write_plan(
             if labels is not None:
                 how = {"classes": labels.classes, "reading": labels.reading, "exposure": labels.exposure}
                 target = partition.labels(**how)
-                every(_call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
+                every(call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
                 writers.append(target)
-            every(_call, [writer.close for writer in writers])
+            every(call, [writer.close for writer in writers])
     return open_partition(out, require_labels=False)
-
-
-def _call(function: Callable[[], None]) -> None:
-    function()

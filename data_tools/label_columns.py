@@ -14,7 +14,7 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
 from fastadmm.data_tools.column_types import AS_FOUND, Typing, are_truths, as_numbers, read_column, recognise
-from fastadmm.data_tools.columns import Column, is_number, pieces, words_of
+from fastadmm.data_tools.columns import Column, is_number, nearest, pieces, words_of
 from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
@@ -196,6 +196,24 @@ def _listing(values: np.ndarray | list[str]) -> str:
 
 
 # --- columns of tables -----------------------------------------------------------------------------------
+
+
+#: Column names that one line tells.
+_TOLD = 60
+
+
+def require_label(path: str, columns: Sequence[str], label: str | None) -> str:
+    """The label column, which has to be named."""
+    if label is None:
+        more = f", ... ({len(columns)} columns)" if len(columns) > _TOLD else ""
+        names = ", ".join(columns[:_TOLD]) + more
+        raise InputError(f"{path}: which column is the label? pass --label with one of: {names}")
+    if label not in columns:
+        near = nearest(label, columns)
+        if sum(map(is_number, columns)) > 1:
+            near = "; line 1 holds numbers, not names: pass --no-header and --label c1, c2 and so on"
+        raise InputError(f"{path}: no label column {label!r}{near}")
+    return label
 
 
 def _written_numbers(column: Column) -> bool:

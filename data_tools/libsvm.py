@@ -15,8 +15,8 @@ from typing import Any
 from weakref import finalize
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.blocks import Block
+from fastadmm.data_tools.opening import OnRead, SourceFile
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import storage_errors
 from fastadmm.store.block_file import make_csr
@@ -73,7 +73,7 @@ class LibsvmSource:
             return
         kept, shapes = None, []
         if self._scratch is not None:
-            kept = SpooledTemporaryFile(CACHE_BYTES, dir=self._scratch, prefix=".fastadmm-")  # noqa: SIM115
+            kept = SpooledTemporaryFile(CACHE_BYTES, dir=str(self._scratch), prefix=".fastadmm-")  # noqa: SIM115
             finalize(self, kept.close)
         for block in self._parsed(on_read):
             X: Any = block.X

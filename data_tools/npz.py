@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Rows
+from fastadmm.data_tools.blocks import Block, Rows
 from fastadmm.data_tools.columns import nearest
-from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.opening import OnRead, SourceFile
 from fastadmm.errors import InputError
 from fastadmm.store.block_file import first_not_finite
 from scipy import sparse

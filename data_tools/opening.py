@@ -100,10 +100,11 @@ class SourceFile:
             what = "" if arrays else "a zip archive without arrays, not an NPZ file: unpack it first"
         if what:
             raise InputError(f"{self.shown}: is {what}")
-        self.compression, self._decompress = next(
-            ((name, undo) for magic, name, undo in _COMPRESSIONS if self.magic.startswith(magic)),
-            (None, None),
-        )
+        self.compression: str | None = None
+        self._decompress: Callable[[BinaryIO], Any] | None = None
+        for magic, name, function in _COMPRESSIONS:
+            if self.magic.startswith(magic):
+                self.compression, self._decompress = name, function
 
     def _unreadable(self, error: Exception) -> StorageError:
         if isinstance(error, StorageError):

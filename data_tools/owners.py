@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,21 +14,21 @@ import numpy as np
 from fastadmm.data_tools.blocks import (
     Block,
     ColumnStatistics,
-    OnRead,
     Progress,
+    Scan,
     Steps,
     stored,
     stored_kind,
     widened,
 )
-from fastadmm.data_tools.columns import nearest
-from fastadmm.data_tools.label_columns import label_text
+from fastadmm.data_tools.columns import is_number, nearest
+from fastadmm.data_tools.convert import open_matrix
+from fastadmm.data_tools.label_columns import label_text, require_label
 from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile, format_of
-from fastadmm.data_tools.per_table import TableOptions, check_format_options
-from fastadmm.data_tools.sources import CsvSource, Scan, open_matrix
-from fastadmm.data_tools.tables import Layout
+from fastadmm.data_tools.npz import BLOCK_VALUES, NpzSource
+from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
+from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options
+from fastadmm.data_tools.tables import FOUND, Layout, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.block_file import first_not_finite
@@ -37,6 +37,73 @@ from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import Owners
+
+
+class CsvSource:
+    """A CSV or Parquet table with one label column; every other column is a numeric feature or left out."""
+
+    kind = "dense"
+
+    def __init__(
+        self,
+        path: str | Path,
+        layout: Layout = FOUND,
+        *,
+        label: str | None,
+        drop: Sequence[str] = (),
+        beside: str | None = None,
+        scratch: str | Path | None = None,
+        on_read: OnRead | None = None,
+    ) -> None:
+        self.table = table = read_table(path, layout, drop=drop, scratch=scratch, on_read=on_read)
+        self.path, self.columns = table.path, table.names
+        check_columns("--drop", drop, table.every, table.path)
+        self.label = require_label(self.path, table.names, label)
+        self.feature_names: list[str] | None = [n for n in table.names if n not in (label, beside)]
+        if not self.feature_names:
+            raise InputError(f"{self.path}: no feature column besides the label {label!r}")
+        self.n_features: int | None = len(self.feature_names)
+        for name in self.feature_names:
+            _check_numbers(table, name)
+        for name, what in ((self.label, "label"), (beside or "", "owner")):
+            if name in table.columns:
+                count, at = table.columns[name].first_missing(np.arange(table.n_rows))
+                if count:
+                    problem = f"missing {what} ({count} of {table.n_rows} rows): remove these rows"
+                    raise table.refused(name, problem, at, what)
+
+    def texts(self, name: str, rows: slice = slice(None)) -> np.ndarray:
+        """Labels, or names of owners, of some rows: numbers, or texts where not all are.
+
+        Shapes: the result (k,).
+        """
+        column = self.table.columns[name]
+        values = column.values[rows]
+        return values if column.kind == "number" else np.array(column.words, dtype=object)[values]
+
+    def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
+        """Stream the rows."""
+        columns = [self.table.columns[name] for name in self.feature_names or ()]
+        step = max(1, BLOCK_VALUES // len(columns))
+        for start in range(0, self.table.n_rows, step):
+            rows = slice(start, start + step)
+            X = np.stack([column.values[rows] for column in columns], axis=1)
+            yield Block(X, self.texts(self.label, rows))
+
+
+def _check_numbers(table: Table, name: str) -> None:
+    """Refuse a column of which a cell is no number."""
+    column = table.columns[name]
+    if column.kind != "number":
+        at = column.first_row(*(word for word in column.words if word and not is_number(word)))
+        fault = f"{column.words[column.values[at]][:40]!r} is not a number: correct it, or --drop the column"
+    elif not column.full:
+        _, at = column.first_missing(np.arange(table.n_rows))
+        fault = "empty cell: fill in missing values, or --drop the column"
+    else:
+        return
+    raise table.refused(name, fault, at)
+
 
 _Reader = CsvSource | LibsvmSource | NpzSource
 
@@ -130,8 +197,8 @@ def convert_owners(
                     mask = owner_of[own] == k
                     writers[k].append(X[mask], y[own][mask])
                 row = own.stop
-        manifest = {"format": FORMAT, "version": VERSIONS[shared is not None], "owners": owners}
-        manifest |= {"kappa": kappa, "repeated_records": repeated}
+        manifest: dict[str, Any] = {"format": FORMAT, "version": VERSIONS[shared is not None]}
+        manifest |= {"owners": owners, "kappa": kappa, "repeated_records": repeated}
         manifest |= {"sources": [Path(path).name for path in sources]}
         manifest |= {} if shared is None else {"public_share": shared}  # which version 1.1 says besides
         manifest["digest"] = seal_of(manifest)

@@ -57,20 +57,18 @@ class ParquetTable:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{self.path}: a damaged Parquet file ({reason}): write it again") from None
 
-    def check_types(self, names: list[str]) -> None:
-        """Refuse columns that are neither numbers nor text nor dates."""
-        types = self._pa.types
+    def kinds(self, names: list[str]) -> dict[str, str]:
+        """Types of columns that have a value; refuses what is neither numbers nor text nor dates."""
+        types, found = self._pa.types, {}
         for name in names:
             kind = self._schema.field(name).type
+            if not types.is_null(kind):
+                found[name] = str(kind)
             kind = kind.value_type if types.is_dictionary(kind) else kind
             if str(kind) != "string_view" and not any(getattr(types, f"is_{what}")(kind) for what in _KNOWN):
                 problem = "make it numbers or text, or leave it out with --drop"
                 raise InputError(f"{self.path}: column {name!r} is of type {kind}: {problem}")
-
-    def kind_of(self, name: str) -> str | None:
-        """Type of a column, None if all its cells are missing."""
-        kind = self._schema.field(name).type
-        return None if self._pa.types.is_null(kind) else str(kind)
+        return found
 
     def chunks(self, wanted: Mapping[str, str], on_read: OnRead, large: bool = False) -> Iterator[Chunk]:
         """All rows, batch by batch."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Rows
@@ -25,9 +26,9 @@ class PartyColumns:
 
     def take(self, X: Rows) -> Rows:
         """The party's columns of a block."""
-        part = X[:, self.columns]
+        part: Any = X[:, self.columns]
         if isinstance(X, np.ndarray):
-            return part
+            return np.asarray(part)
         if isinstance(self.columns, slice):  # sorted as X is
             part.has_sorted_indices = part.has_canonical_format = True
         else:

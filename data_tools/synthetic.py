@@ -99,7 +99,7 @@ def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) ->
 
 def _written(
     directory: str | Path,
-    tables: Mapping[str, tuple[Mapping[str, Sequence[Any]], str, str]],  # columns, separator and encoding
+    tables: Mapping[str, Any],  # columns, separator and encoding
     rng: np.random.Generator,
     n_samples: int,
     total: int,

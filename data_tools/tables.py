@@ -176,7 +176,7 @@ def read_table(
             if only is not None and only not in names:
                 raise _absent(shown(path), names, only, "id column")
             kept = [name for name in names if (name not in set(drop) if only is None else name == only)]
-            _check_types([part for part in opened if isinstance(part, ParquetTable)], kept)
+            _check_types((part for part in opened if isinstance(part, ParquetTable)), kept)
             table = _collected(shown(path), kept, cells, chunks, Scratch(scratch))
         except NotUtf8 as error:
             if layout.encoding is not None or current.encoding is not None:
@@ -213,19 +213,15 @@ def _common_columns(parts: Sequence[CsvFile | ParquetTable]) -> list[str]:
     return first.columns
 
 
-def _check_types(parts: Sequence[ParquetTable], names: list[str]) -> None:
+def _check_types(parts: Iterable[ParquetTable], names: list[str]) -> None:
     """Refuse unknown types, and truth values in some parts alone: there 1 and 'True' would be two values."""
+    usual: dict[str, tuple[str, str]] = {}
     for part in parts:
-        part.check_types(names)
-    for name in names:
-        known = [(part, kind) for part in parts if (kind := part.kind_of(name)) is not None]
-        for part, kind in known:
-            first, usual = known[0]
-            if (kind == "bool") != (usual == "bool"):
-                raise InputError(
-                    f"{part.path}: column {name!r} is {kind}, but {usual} in {first.path}: write it alike in "
-                    "all parts"
-                )
+        for name, kind in part.kinds(names).items():
+            known, path = usual.setdefault(name, (kind, part.path))
+            if (kind == "bool") != (known == "bool"):
+                problem = f"is {kind}, but {known} in {path}: write it alike in all parts"
+                raise InputError(f"{part.path}: column {name!r} {problem}")
 
 
 def _collected(

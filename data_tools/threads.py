@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain, islice
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -15,19 +14,9 @@ _Result = TypeVar("_Result")
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
     """Results in the order of the items, computed by threads a little ahead."""
-    remaining = iter(items)
-    begin = list(islice(remaining, 2))
-    if len(begin) == 2:
-        from fastadmm.engine.engine import default_threads
+    from fastadmm.engine.engine import default_threads
 
-        threads = default_threads()
-    else:  # nothing to share
-        threads = 1
-    items = chain(begin, remaining)
-    if threads == 1:
-        yield from map(function, items)
-        return
-    waiting: deque[Future[_Result]] = deque()
+    threads, waiting = default_threads(), deque[Future[_Result]]()
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
@@ -49,7 +38,6 @@ def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterabl
     with ThreadPoolExecutor(min(most, default_threads())) as pool:
 
         def every(function: Callable[[_Item], None], items: Iterable[_Item]) -> None:
-            for _ in pool.map(function, items):
-                pass
+            list(pool.map(function, items))
 
         yield every

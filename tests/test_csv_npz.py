@@ -7,7 +7,7 @@ import pytest
 from fastadmm.data_tools import npz, opening, tables
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
-from fastadmm.data_tools.sources import CsvSource
+from fastadmm.data_tools.owners import CsvSource
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import InputError
 from hypothesis import given, settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.data_tools.alignment import Alignment, write_alignment
+from fastadmm.data_tools.column_types import column_notes
 from fastadmm.data_tools.columns import Column
-from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Places, Table
 from fastadmm.errors import InputError
 from fastadmm.judging.judgement import judgement

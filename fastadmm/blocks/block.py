@@ -100,9 +100,11 @@ class FeatureBlock(ABC):
         """``D x`` of shape (N,), added up as if in twice the precision; x of shape (d,)."""
         raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
 
-    @abstractmethod
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         """Messages of several weight vectors, of shape (C, N), for x of shape (C, d), in one pass."""
+        out = np.empty((len(x), self.shape[0]))
+        self.products_into(x, out, engine)
+        return out
 
     def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N), in one pass."""
@@ -312,8 +314,8 @@ class DenseBlock(_Tiled):
         given = tuple(map(np.ascontiguousarray, vectors))
         size = len(given) * self.shape[1]
         leaves = self._leaves(engine, size)
-        if self.in_memory and len(given) == 1:
-            return [engine.sum_over_rows(dense_accumulate_transposed, leaves, (size,), self.matrix, given[0])]
+        if len(given) == 1:
+            return [self._added(dense_accumulate_transposed, engine, leaves, (size,), given[0])]
 
         def work(rows: Rows) -> Array:
             totals = np.zeros((len(given), self.shape[1]))
@@ -437,8 +439,8 @@ class CSRBlock(_Tiled):
 
     @property
     def _arrays(self) -> tuple[Any, ...]:
-        """As :attr:`_whole`, without entries that are all one."""
-        return self.indptr, self.indices, None if self.all_ones else self.data
+        """As :attr:`_whole`, without entries that are all one; nothing where they are not in memory."""
+        return (self.indptr, self.indices, None if self.all_ones else self.data) if self.in_memory else ()
 
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
@@ -456,31 +458,25 @@ class CSRBlock(_Tiled):
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
 
-        self._write(csr_product, engine, x, out, self._arrays if self.in_memory else ())
+        self._write(csr_product, engine, x, out, self._arrays)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
 
-        self._write(
-            csr_products, engine, np.ascontiguousarray(x), out, self._arrays if self.in_memory else ()
-        )
-
-    def matrix_product(self, x: Array, engine: Engine) -> Array:
-        out = np.empty((len(x), self.shape[0]))
-        self.products_into(x, out, engine)
-        return out
+        self._write(csr_products, engine, np.ascontiguousarray(x), out, self._arrays)
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
         d = self.shape[1]
         if len(vectors) == 1:
-            leaves, whole = self._leaves(engine, d), self._arrays if self.in_memory else ()
-            added = self._added(csr_accumulate_transposed, engine, leaves, (d,), vectors[0], whole=whole)
-            return [added]
+            leaves = self._leaves(engine, d)
+            return [
+                self._added(csr_accumulate_transposed, engine, leaves, (d,), vectors[0], whole=self._arrays)
+            ]
 
         def by_four(rows: Rows) -> Array:
-            totals = self._zero_fours(len(vectors))
+            totals = np.zeros((-(-len(vectors) // 4), d, 4))
             parts = self.once if len(totals) == 1 else self.tiles
             for (start, stop), (indptr, indices, data) in parts(rows):
                 given = fours(vectors, start, stop)
@@ -498,10 +494,6 @@ class CSRBlock(_Tiled):
 
         return csr_compensated_product, csr_compensated_images
 
-    def _zero_fours(self, count: int) -> Array:
-        """Sums for the images of so many vectors, four side by side."""
-        return np.zeros((-(-count // 4), self.shape[1], 4))
-
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
 
@@ -509,8 +501,7 @@ class CSRBlock(_Tiled):
         if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         own = np.ones(self.shape[0]) if weight is None else weight
-        whole = self._arrays if self.in_memory else ()
-        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own, whole=whole)
+        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own, whole=self._arrays)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self._gram_is_filled(engine)

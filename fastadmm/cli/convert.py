@@ -19,7 +19,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.convert import Progress
+    from fastadmm.data_tools.blocks import Progress
     from fastadmm.store.partition import Partition
 
 
@@ -233,7 +233,7 @@ def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, An
             return {"row_digest": plan.digest, **told, "n_samples": plan.n_samples, "task": plan.task}
         partition = write_plan(plan, out, force=force, progress=progress)
     if options.public_columns is None:
-        plan.report.extend(partition_looks(partition, options.alignment))
+        plan.report.extend(partition_looks(partition, how["alignment"]))
     told = _summary(partition) | {"row_digest": partition.row_digest} | told
     if plan.test is not None:
         told["test"] = _summary(open_partition(out / "test.parts", require_labels=False))

@@ -23,27 +23,18 @@ def inspect(
 ) -> None:
     """Show the contents of a file, partition, directory of owners, model or run."""
     from fastadmm.cli.describe import describe
+    from fastadmm.files.atomic import plain
 
     found = describe(path, check=check)
     if as_json:
-        # default=str: TOML has dates. Strict JSON has no NaN: they become null.
-        options: Any = {"indent": 2, "default": str, "allow_nan": False, "ensure_ascii": False}
-        print_json(_strict(found), **options)
+        # Strict JSON has no NaN: they become null. TOML has dates, HDF5 bytes.
+        print_json(plain(found), default=_as_text, allow_nan=False, ensure_ascii=False)
         return
     show(*_view(found))
 
 
-def _strict(value: Any) -> Any:
-    """As JSON has it, without infinities."""
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, float) and value - value != 0.0:  # NaN and infinities
-        return None
-    return value
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 _TITLES = {
@@ -172,8 +163,7 @@ def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
         from fastadmm.files.atomic import shown
         from fastadmm.privacy.statement import PrivacyStatement
 
-        yield _facts(
-            "Privacy", PrivacyStatement.from_json(statement, f"{shown(found['path'])}: privacy").table()
-        )
+        known = PrivacyStatement.from_json(statement, f"{shown(found['path'])}: privacy")
+        yield _facts("Privacy", known.table())
     if found.get("config"):
         yield _facts("Configuration", _scalars(found["config"]))
