@@ -16,6 +16,7 @@ from fastadmm.owners.forecast import (
     fit_pilot,
     linear_response,
 )
+from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.collection import open_owners
 
 from owners_data import write_owners
@@ -136,9 +137,7 @@ def test_warnings_say_where_the_forecast_fails():
 
 def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
     path, parts = write_owners(tmp_path / "o", sizes=(800,))
-    bound = make_bound(
-        "clip:1", LOSSES["logistic"], euclidean=False, n_features=4, intercept=True, theta_max=10
-    )
+    bound = make_bound(OwnerSettings("", bound="clip:1"), LOSSES["logistic"], 4)
     pilot = fit_pilot(open_owners(path), LOSSES["logistic"], bound, 0.05, True)
     from sklearn.linear_model import LogisticRegression
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
+from fastadmm.settings.owners import OwnerSettings
 
 KINDS = ("clip", "features", "assumed")
 
@@ -57,18 +58,11 @@ class Bound:
         return f"{norm} norm {self.xi:g} is assumed and not enforced: no epsilon is claimed"
 
 
-def make_bound(
-    text: str | None,
-    loss: OwnerLoss,
-    *,
-    euclidean: bool,
-    n_features: int,
-    intercept: bool,
-    theta_max: float,
-    target_bound: float | None = None,
-) -> Bound:
-    """Work out the bound that a setting asks for."""
-    target = math.inf if target_bound is None else target_bound
+def make_bound(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bound:
+    """Work out the bound on every record's gradient that settings ask for."""
+    text, intercept, theta_max = settings.bound, settings.intercept, settings.theta_max
+    euclidean = settings.mechanism == "gaussian"
+    target = math.inf if settings.target_bound is None else settings.target_bound
     if text is None:
         return Bound("assumed", math.inf, euclidean, target, theta_max)
     kind, _, number = text.partition(":")

@@ -16,6 +16,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound
 from fastadmm.privacy.accounting import noise_multiplier
+from fastadmm.settings.owners import OwnerSettings
 
 #: The noise's scale is about this power of two in steps of the lattice.
 _SCALE_BITS = 32
@@ -95,21 +96,14 @@ def _step(unit: float, scale: float) -> float:
 
 
 def make_answers(
-    mechanism: str,
-    bound: Bound,
-    *,
-    n_records: int,
-    n_parameters: int,
-    rounds: int,
-    epsilon: float,
-    delta: float | None = None,
+    settings: OwnerSettings, bound: Bound, shape: tuple[int, int], epsilon: float, delta: float | None
 ) -> Mechanism:
-    """Calibrate one owner's answers."""
+    """Calibrate the answers of an owner with so many records and parameters."""
     if math.isinf(epsilon):
         return Mechanism()
-    unit = lattice_unit(n_records, bound.xi)
-    sensitivity = 2.0 * bound.xi
-    if mechanism == "laplace":
+    (n_records, n_parameters), rounds = shape, settings.rounds
+    unit, sensitivity = lattice_unit(n_records, bound.xi), 2.0 * bound.xi
+    if settings.mechanism == "laplace":
         # Contributions were rounded to the unit: half a unit per coordinate and record; so is their sum.
         sensitivity += n_parameters * unit
         step = _step(unit, sensitivity * rounds / epsilon)

@@ -88,7 +88,7 @@ class PrivateRun(Run):
         problem: Problem,
         options: SolverOptions,
         settings: DifferentialPrivacy,
-        holder: str,
+        driver: Driver | None = None,
         *,
         ledger: Ledger | None = None,
         releases: Path | None = None,
@@ -98,17 +98,27 @@ class PrivateRun(Run):
         accounts: Sequence[Account] | None = None,
         label_account: Account | None = None,
     ) -> None:
-        settings.check_samples(problem.n_samples)
         self.problem, self.options, self.settings = problem, options, settings
+        self.unproved = dict(unproved or {})
+        holder = self.check()
+        settings.check_samples(problem.n_samples)
         self.ledger, self.releases = ledger or Ledger(), Releases(releases)
         self.run, self.data = run, list(data or problem.names)
         self.accounts = list(accounts or [Account(name, name) for name in self.data])
         self.label_account = label_account or Account("labels", holder, LABELS)
-        self.unproved = dict(unproved or {})
         self.open = preparation_not_covered(settings, unproved)
         self.engine = Engine(options.n_threads)
         self.n_rounds, self.seconds = 0, 0.0
         self.last_record: RoundRecord | None = None
+        self.begin(driver)
+
+    def check(self) -> str:
+        """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
+        raise NotImplementedError
+
+    def begin(self, driver: Driver | None) -> None:
+        """Make the parties, where these are of this process, and the state."""
+        raise NotImplementedError
 
     def books(self, m: int) -> Books[Any]:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
