@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
-from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.forecast import (
     Forecast,
     Member,
@@ -16,6 +15,7 @@ from fastadmm.owners.forecast import (
     fit_pilot,
     linear_response,
 )
+from fastadmm.owners.mechanism import LOSSES, make_bound
 from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.collection import open_owners
 

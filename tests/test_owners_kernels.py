@@ -7,11 +7,12 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 from fastadmm.kernels.owner_noise import discrete_laplace
-from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.mechanism import (
+    LOSSES,
     discrete_laplace_integers,
     lattice_unit,
     make_answers,
+    make_bound,
 )
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.privacy.accounting import noise_multiplier

@@ -15,8 +15,8 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain, shown
-from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.owner import scaled
 from fastadmm.owners.setup import default_step, refuse_others
 from fastadmm.settings.owners import make_settings, parse_epsilons

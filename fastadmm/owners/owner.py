@@ -9,8 +9,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import lattice_unit, make_answers
+from fastadmm.owners.mechanism import Bound, OwnerLoss, lattice_unit, make_answers
 from fastadmm.settings.owners import OwnerSettings
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import PRINTED, Learner
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners

@@ -129,7 +129,7 @@ class MessageSolver(PrivateRun):
                     self.problem.y, self.settings, self.releases, self.label_payment(), self.engine
                 )
                 self.problem = replace(self.problem, y=labels.target)
-            self.engine.map(lambda party: party.factorise(), self.parties)
+            self.engine.map(lambda party: party.eigen, self.parties)
             self._coordinate()
         self.prepared = True
         self.seconds += time.perf_counter() - begin

@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from operator import attrgetter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from scipy.special import ndtri
@@ -352,11 +353,8 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
     def urandom(size: int, /) -> bytes:
         return answer(size) if threading.get_ident() == here else own(size)
 
-    os.urandom = urandom
-    try:
+    with patch.object(os, "urandom", urandom):
         yield
-    finally:
-        os.urandom = own
 
 
 def key_check(name: str, what: str, draw: Callable[[], Array], moves: Callable[[Array], Any]) -> Check:
