@@ -15,8 +15,8 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_gradient import owner_slope
 from fastadmm.kernels.policy import kernel
-from fastadmm.owners.bound import OwnerLoss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
+from fastadmm.owners.mechanism import OwnerLoss
 
 #: Rows whose scores for all repetitions fit the second-level cache.
 _BLOCK_ROWS = 512

@@ -102,7 +102,7 @@ def people(
     X: np.ndarray, y: np.ndarray, loss: str, *, limit: float = math.inf, euclidean: bool = False
 ) -> Any:
     """All rows as one population; lambda is the paper's: 0 for regression, 1 for the SVM."""
-    from fastadmm.owners.bound import LOSSES
+    from fastadmm.owners.mechanism import LOSSES
 
     from owner_repetitions import Population
 

@@ -26,9 +26,10 @@ from fastadmm.privacy.fusion_mechanisms import (
     release_moments,
     row_norms,
 )
-from fastadmm.privacy.fusion_party import FusionBudget, make_message, split_budget
+from fastadmm.privacy.fusion_party import FusionBudget, fusion_budget, make_message
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import flip_probability, randomise_labels, soft_targets
+from fastadmm.settings.privacy import FusionPrivacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -202,7 +203,7 @@ def test_exact_values_of_neighbours_differ_by_at_most_their_sensitivity(wrap):
 
 def test_moments_norms_and_costs_are_exact():
     one, _, y = neighbours()
-    budget = split_budget(1.0, 1e-5, 0.4, 1.0, public_norm=False)
+    budget = fusion_budget(FusionPrivacy(epsilon=1.0))
     listening = Listening()
     make_message(as_block(one), y, y, budget, listening, ENGINE)
     spent = [level.gdp for _, level in listening.heard]
@@ -253,7 +254,7 @@ def test_descent_with_little_noise_comes_near_the_fit():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0])
 @pytest.mark.parametrize("public_norm", [True, False])
 def test_budget_is_spent_exactly(epsilon, public_norm):
-    budget = split_budget(epsilon, 1e-5, 0.4, 1.0, public_norm)
+    budget = fusion_budget(FusionPrivacy(epsilon=epsilon, row_norm=1.0 if public_norm else None))
     mu, symbol = budget.gdp, budget.symbol
     up = 1.0 / (1.0 + math.exp(-symbol))
     delta = up * math.exp(log_delta_of(mu, epsilon - symbol)) + (1 - up) * math.exp(

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
-from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.forecast import (
     Forecast,
     Member,
@@ -16,6 +15,8 @@ from fastadmm.owners.forecast import (
     fit_pilot,
     linear_response,
 )
+from fastadmm.owners.mechanism import LOSSES, make_bound
+from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
@@ -127,9 +128,7 @@ def test_best_rounds_and_owners_that_are_left_out():
 
 def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
     path, parts = write_owners(tmp_path / "o", sizes=(800,))
-    bound = make_bound(
-        "clip:1", LOSSES["logistic"], euclidean=False, n_features=4, intercept=True, theta_max=10
-    )
+    bound = make_bound(OwnerSettings("", bound="clip:1"), LOSSES["logistic"], 4)
     pilot = fit_pilot(open_owners(path), LOSSES["logistic"], bound, 0.05, True)
     from sklearn.linear_model import LogisticRegression
 

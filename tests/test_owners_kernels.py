@@ -7,14 +7,16 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 from fastadmm.kernels.owner_noise import discrete_laplace
-from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.mechanism import (
+    LOSSES,
     discrete_laplace_integers,
     lattice_unit,
     make_answers,
+    make_bound,
 )
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.privacy.accounting import noise_multiplier
+from fastadmm.settings.owners import OwnerSettings
 from scipy import sparse, stats
 
 
@@ -95,12 +97,9 @@ def test_published_answers_have_the_stated_law():
     X, y, _ = problem(4, n=500, d=40)
     n, rounds, epsilon = 500, 20, 0.5
     for mechanism, law in (("laplace", "laplace"), ("gaussian", "norm")):
-        more = {"n_features": 40, "intercept": False, "theta_max": 10}
-        bound = make_bound("clip:1.5", LOSSES["squared"], euclidean=mechanism == "gaussian", **more)
-        owner = Owner(
-            "a", Rows(X, y), loss=LOSSES["squared"], bound=bound, intercept=False, mechanism=mechanism,
-            epsilon=epsilon, rounds=rounds, delta=1e-6,
-        )  # fmt: skip
+        noise = {"mechanism": mechanism, "delta": 1e-6, "rounds": rounds}
+        settings, loss = OwnerSettings("", bound="clip:1.5", intercept=False, **noise), LOSSES["squared"]
+        owner = Owner("a", Rows(X, y), settings, loss, make_bound(settings, loss, 40), epsilon)
         theta = np.full(40, 0.1)
         exact = owner.total(theta) / n
         noise = np.concatenate([owner.answer(theta) - exact for _ in range(100)])
@@ -140,10 +139,8 @@ def test_discrete_laplace_far_above_and_at_the_worst_lattice_point():
     odd = discrete_laplace_integers(scale, 100_000, words_of(1)) & 1
     assert abs(odd.mean() - 0.5) < 0.01
     # Laplace is pure at the worst lattice point.
-    bound = make_bound(
-        "clip:1", LOSSES["hinge"], euclidean=False, n_features=3, intercept=False, theta_max=10
-    )
-    answers = make_answers("laplace", bound, n_records=1000, n_parameters=3, rounds=7, epsilon=0.3)
+    settings = OwnerSettings("", bound="clip:1", intercept=False, rounds=7)
+    answers = make_answers(settings, make_bound(settings, LOSSES["hinge"], 3), (1000, 3), 0.3, None)
     # two sums 2 Xi apart, plus rounding of records and of the sum
     steps = math.floor((2.0 + 3 * lattice_unit(1000, 1.0)) / answers.step) + 3
     assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
@@ -163,18 +160,14 @@ def test_no_neighbour_moves_an_answer_by_more_than_the_bound(loss, text, euclide
     """Adversarial search: hill climbing over the replaced record, its target and the query."""
     rng = np.random.default_rng(7)
     d, theta_max, target_bound = 4, 2.0, 1.7
-    bound = make_bound(
-        text, LOSSES[loss], euclidean=euclidean, n_features=d, intercept=True, theta_max=theta_max,
-        target_bound=target_bound,
-    )  # fmt: skip
+    limits = {"theta_max": theta_max, "target_bound": target_bound}
+    settings = OwnerSettings("", bound=text, mechanism="gaussian" if euclidean else "laplace", **limits)
+    bound = make_bound(settings, LOSSES[loss], d)
     order = 2 if euclidean else 1
     X, y, _ = problem(8, n=5, d=d, loss=loss)
 
     def owner(X, y):
-        return Owner(
-            "a", Rows(X, y), loss=LOSSES[loss], bound=bound, intercept=True, epsilon=math.inf, rounds=3,
-            delta=1e-3, mechanism="gaussian" if euclidean else "laplace",
-        )  # fmt: skip
+        return Owner("a", Rows(X, y), settings, LOSSES[loss], bound, math.inf)
 
     def moved(point):
         first, second, theta = point[:d], point[d : 2 * d], point[2 * d : 3 * d + 1]
@@ -213,13 +206,12 @@ def test_answers_do_not_depend_on_threads_or_reading(tmp_path):
             classes=("no", "yes"),
         ) as writer:  # fmt: skip
             writer.append(X if kind == "dense" else sparse.csr_array(X), y)
-        bound = make_bound(
-            "clip:1", LOSSES["logistic"], euclidean=False, n_features=6, intercept=True, theta_max=10
-        )
+        settings, loss = OwnerSettings("", bound="clip:1", rounds=2), LOSSES["logistic"]
+        bound = make_bound(settings, loss, 6)
         totals = [
             Owner(
-                "a", Rows(open_owner(path), in_memory=in_memory), loss=LOSSES["logistic"], bound=bound,
-                intercept=True, mechanism="laplace", epsilon=1.0, rounds=2, engine=Engine(threads),
+                "a", Rows(open_owner(path), in_memory=in_memory), settings, loss, bound, 1.0,
+                engine=Engine(threads),
             ).total(np.linspace(-1, 1, 7))
             for threads, in_memory in ((1, True), (2, True), (2, False))
         ]  # fmt: skip

@@ -191,10 +191,10 @@ def test_the_slack_is_never_less_than_rounding_takes():
                 block = clipped_block(as_block(matrix, "a"), "a")
                 party = MessageParty("a", block, books, mu, engine)
                 for w in (rng.normal(size=n) * 8, np.sign(matrix[:, 0]) * 1e30, np.zeros(n), np.eye(n)[0]):
-                    party.factorise()
-                    right = party._vectors.T @ block.transposed_product(party.public_target(w), engine)
-                    coordinates, nu = fixed_ball_solution(party._values + mu, right, 8.0)
-                    x = party._vectors @ coordinates
+                    values, vectors = party.eigen
+                    right = vectors.T @ block.transposed_product(party.public_target(w), engine)
+                    coordinates, nu = fixed_ball_solution(values + mu, right, 8.0)
+                    x = vectors @ coordinates
                     message = block.product(x, engine)
                     error = party._certify(x, nu, message, party.public_target(w))
                     assert error <= 0.1 * party.slack

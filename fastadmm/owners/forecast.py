@@ -15,10 +15,10 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain, shown
-from fastadmm.owners.bound import Bound, OwnerLoss, get_loss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.owner import scaled
-from fastadmm.owners.setup import bound_of, default_step, refuse_others
+from fastadmm.owners.setup import default_step, refuse_others
 from fastadmm.settings.owners import make_settings, parse_epsilons
 from fastadmm.store.owner_file import Owners, open_owners, record_digests, shared_rows
 
@@ -317,15 +317,7 @@ class Forecast:
             "warnings": self.warnings(),
             "best_coalition": {"owners": [m.name for m in coalition], "gap": coalition_gap.to_json()},
             "leave_out": [m.name for m in self.members if m.name not in chosen],
-            "owners": [
-                {
-                    "name": m.name,
-                    "n_samples": m.n_samples,
-                    "epsilon": m.epsilon,
-                    "marginal_value": self.marginal_value(m.name),
-                }
-                for m in self.members
-            ],
+            "owners": [{**asdict(m), "marginal_value": self.marginal_value(m.name)} for m in self.members],
         }
         return dict(plain(document))
 
@@ -391,7 +383,7 @@ def make_forecast(
     loss = get_loss(chosen.loss, assumed if public is None else public.task, str(pilot or data))
     refuse_others(chosen, loss)
     n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
-    bound = bound_of(chosen, loss, n_features)
+    bound = make_bound(chosen, loss, n_features)
     if opened is not None and public is not None:
         place, other = f"pilot: {shown(str(pilot))}", shown(str(data))
         _, reason = shared_rows(_digests(public), _digests(opened))

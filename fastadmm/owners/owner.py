@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import lattice_unit, make_answers
+from fastadmm.owners.mechanism import Bound, OwnerLoss, lattice_unit, make_answers
+from fastadmm.settings.owners import OwnerSettings
 
 
 class Rows:
@@ -46,28 +46,19 @@ class Owner:
 
     name: str
     rows: Rows
-    _: KW_ONLY
+    settings: OwnerSettings
     loss: OwnerLoss
     bound: Bound
-    intercept: bool
-    mechanism: str
-    epsilon: float
-    rounds: int
-    delta: float | None = None
+    epsilon: float  # what its answers may cost; where one record is with kappa owners, the kappa-th part
+    kappa: int = 1
     engine: Engine = field(default_factory=lambda: Engine(1))
 
     def __post_init__(self) -> None:
         self.n_samples = self.rows.n_samples
-        self.n_parameters = self.rows.n_features + self.intercept
-        self.answers = make_answers(
-            self.mechanism,
-            self.bound,
-            n_records=self.n_samples,
-            n_parameters=self.n_parameters,
-            rounds=self.rounds,
-            epsilon=self.epsilon,
-            delta=self.delta,
-        )
+        self.n_parameters = self.rows.n_features + self.settings.intercept
+        delta = None if self.settings.delta is None else self.settings.delta / self.kappa
+        shape = self.n_samples, self.n_parameters
+        self.answers = make_answers(self.settings, self.bound, shape, self.epsilon, delta)
 
     def answer(self, theta: np.ndarray) -> np.ndarray:
         """Answer one query: the noisy mean of bounded gradients. Shapes: theta, the result (p,)."""
@@ -93,7 +84,7 @@ class Owner:
         row_limit = bound.row_limit * (1.0 - (p + 8) * 2.0**-52)
         target_limit = bound.target_limit if self.loss.name == "squared" else math.inf
         limits = row_limit, target_limit, bound.kernel_limit(p)
-        asked = self.loss.code, int(self.intercept), bound.euclidean, *limits, unit
+        asked = self.loss.code, int(self.settings.intercept), bound.euclidean, *limits, unit
         total = np.zeros(p)
         for X, y in self.rows.pieces():
             kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient

@@ -29,7 +29,7 @@ from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_othe
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, reserve
+from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
 from fastadmm.runs.display import Display, Silent, stop_on_signal
 from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.runs.plan import available_memory
@@ -277,7 +277,7 @@ class RoundNote(Payment):
         super().charge(draw)
 
     def _refuse_another(self, draw: str) -> None:
-        drawn = draws_of(self.ledger, self.charges[0])
+        drawn = [c.draw for c in self.ledger.planned(self.charges[0])]
         if drawn and draw not in drawn:
             raise PrivacyBudgetError(
                 f"{self.charges[0].release}: was answered before, and that answer is lost: restore the file, "

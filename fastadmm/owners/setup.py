@@ -8,8 +8,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import PRINTED, Learner
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.owner_file import Owners
@@ -63,7 +63,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         if settings.learner not in names:
             raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
         epsilons[names.index(settings.learner)] = math.inf
-    bound = bound_of(settings, loss, data.owners[0].n_features)
+    bound = make_bound(settings, loss, data.owners[0].n_features)
     if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
         raise ConfigError(
             "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
@@ -73,42 +73,22 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         raise ConfigError(
             f"rounds: {method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
         )
+    kappa = data.kappa  # one record can be with so many owners: each may spend the kappa-th part
     owners = [
-        Owner(
-            file.name,
-            Rows(file, in_memory=in_memory),
-            loss=loss,
-            bound=bound,
-            intercept=settings.intercept,
-            mechanism=settings.mechanism,
-            # One record can be with kappa owners: each may spend the kappa-th part.
-            epsilon=epsilon / data.kappa,
-            delta=None if settings.delta is None else settings.delta / data.kappa,
-            rounds=settings.rounds,
-            engine=engine,
-        )
-        for file, epsilon in zip(data.owners, epsilons, strict=True)
+        Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
+        for file, e in zip(data.owners, epsilons, strict=True)
     ]
     sizes = np.array([owner.n_samples for owner in owners], dtype=float)
     variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
-    weights = owner_weights(settings.weights, sizes, variances)
+    if settings.weights == "budget" and (variances == 0.0).any():
+        raise ConfigError(
+            "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
+            "inf); use size"
+        )
+    shares = sizes if settings.weights == "size" else 1.0 / variances
+    weights = shares / shares.sum()
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
-    return Setup(
-        settings, loss, bound, owners, epsilons, data.kappa, weights, method, step, smoothness, noise
-    )
-
-
-def bound_of(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bound:
-    """The bound on every record's gradient that settings ask for."""
-    return make_bound(
-        settings.bound,
-        loss,
-        euclidean=settings.mechanism == "gaussian",
-        n_features=n_features,
-        intercept=settings.intercept,
-        theta_max=settings.theta_max,
-        target_bound=settings.target_bound,
-    )
+    return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
 
 
 def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
@@ -117,19 +97,6 @@ def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
         raise ConfigError("delta: mechanism 'laplace' has none, mechanism 'gaussian' has; remove it")
     if settings.target_bound is not None and loss.name != "squared":
         raise ConfigError(f"target_bound: loss {loss.name!r} has none, loss 'squared' has; remove it")
-
-
-def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Weights of the owners' mean answers, which sum to 1. Shapes: sizes, variances, the result (N,)."""
-    if kind == "size":
-        return np.asarray(sizes / sizes.sum())
-    if (variances == 0.0).any():
-        raise ConfigError(
-            "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
-            "inf); use size"
-        )
-    inverse = 1.0 / variances
-    return np.asarray(inverse / inverse.sum())
 
 
 def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:

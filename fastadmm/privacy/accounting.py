@@ -128,8 +128,7 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     high = total + mu * mu / 2.0 + mu * (math.sqrt(-2.0 * math.log(delta)) + 1.0)  # sub-Gaussian tail
     if math.isinf(high):
         return math.inf
-    root = _root(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
-    root = _enlarged(root, lambda e: delta_of(mu, e, pure) <= delta)
+    root = _least(lambda e: delta_of(mu, e, pure), delta, high, xtol=1e-13, rtol=1e-14)
     return min(root, total) if mu == 0.0 else root
 
 
@@ -150,16 +149,8 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
             f"which leaves nothing of {epsilon:.6g}"
         )
 
-    def excess(log_mu: float) -> float:
-        return _log(delta_of(math.exp(log_mu), epsilon, pure)) - math.log(delta)
-
-    low, high = math.log(delta) - 1.0, 1.0  # delta(eps) <= delta(0) < mu / 2: the lower end is safe
-    if excess(low) > 0.0:
-        return 0.0  # the pure mechanisms use all that delta leaves
-    while excess(high) < 0.0:
-        high += 2.0
-    mu = math.exp(_root(excess, low, high, xtol=1e-15, rtol=1e-14))
-    return _reduced(mu, lambda mu: delta_of(mu, epsilon, pure) <= delta)
+    # delta(eps) <= delta(0) < mu / 2: the lower end is safe, unless pure mechanisms use up delta.
+    return _most(lambda mu: delta_of(mu, epsilon, pure), delta, math.log(delta) - 1.0, 1.0, xtol=1e-15)
 
 
 def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequence[float] = ()) -> float:
@@ -218,22 +209,42 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(-rho * math.log(delta))  # Bun, Steinke 2016: always enough
     if zcdp_delta(rho, high) > delta:
         high *= 1.0 + 1e-9
-    root = _root(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
-    return _enlarged(root, lambda e: zcdp_delta(rho, e) <= delta)
+    return _least(lambda e: zcdp_delta(rho, e), delta, high, xtol=1e-12, rtol=1e-13)
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
     """Largest rho that :func:`zcdp_delta` proves to be (epsilon, delta)-private."""
     _check_delta(delta)
-
-    def excess(log_rho: float) -> float:
-        return _log(zcdp_delta(math.exp(log_rho), epsilon)) - math.log(delta)
-
-    low, high = -60.0, math.log(epsilon + 1.0)  # rho <= epsilon always
-    if delta == 0.0 or excess(low) > 0.0:
+    if delta == 0.0:
         return 0.0
-    rho = math.exp(_root(excess, low, high, xtol=1e-14, rtol=1e-14))
-    return _reduced(rho, lambda rho: zcdp_delta(rho, epsilon) <= delta)
+    most = math.log(epsilon + 1.0)  # rho <= epsilon always
+    return _most(lambda rho: zcdp_delta(rho, epsilon), delta, -60.0, most, xtol=1e-14)
+
+
+def _least(law: Callable[[float], float], delta: float, high: float, **tolerances: float) -> float:
+    """Least epsilon up to `high` whose delta by a law is small enough, moved towards safety until it is."""
+    epsilon, step = _root(lambda e: _log(law(e)) - math.log(delta), 0.0, high, **tolerances), _NUDGE
+    while not law(epsilon) <= delta:
+        epsilon += step * max(epsilon, 1.0)
+        step *= 2.0
+    return epsilon
+
+
+def _most(law: Callable[[float], float], delta: float, low: float, high: float, xtol: float) -> float:
+    """The same of the largest cost, between exponentials; 0 where the lower end is too much."""
+
+    def excess(log_cost: float) -> float:
+        return _log(law(math.exp(log_cost))) - math.log(delta)
+
+    if excess(low) > 0.0:
+        return 0.0
+    while excess(high) < 0.0:
+        high += 2.0
+    cost, step = math.exp(_root(excess, low, high, xtol=xtol, rtol=1e-14)), _NUDGE
+    while not law(cost) <= delta:
+        cost *= 1.0 - step
+        step *= 2.0
+    return cost
 
 
 def _root(function: Callable[[float], float], low: float, high: float, **tolerances: float) -> float:
@@ -242,24 +253,6 @@ def _root(function: Callable[[float], float], low: float, high: float, **toleran
     from scipy.optimize import brentq
 
     return float(brentq(function, low, high, **tolerances))
-
-
-def _enlarged(epsilon: float, holds: Callable[[float], bool]) -> float:
-    """A root moved towards safety until the claim holds."""
-    step = _NUDGE
-    while not holds(epsilon):
-        epsilon += step * max(epsilon, 1.0)
-        step *= 2.0
-    return epsilon
-
-
-def _reduced(cost: float, holds: Callable[[float], bool]) -> float:
-    """The same of a cost, which safety makes smaller."""
-    step = _NUDGE
-    while not holds(cost):
-        cost *= 1.0 - step
-        step *= 2.0
-    return cost
 
 
 def _log(value: float) -> float:

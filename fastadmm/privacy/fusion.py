@@ -25,7 +25,7 @@ from fastadmm.privacy.fusion_party import (
 from fastadmm.privacy.private_run import Comparison, Model, PrivateRun, compare, mean_losses
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
@@ -52,61 +52,48 @@ _WORSE = (
 )
 
 
-def check_fusion_mode(problem: Problem, options: SolverOptions, settings: FusionPrivacy) -> int:
-    """Refuse what the theorems do not cover, in one line, before anything is computed."""
-    if problem.loss.name != "logistic":
-        raise ConfigError(
-            f"privacy: mode 'fusion' is for two classes and the logistic loss, not for {problem.loss.name}"
-        )
-    if not np.isin(problem.y, (0.0, 1.0)).all():
-        raise ConfigError("privacy: mode 'fusion' needs labels of two classes, not soft targets")
-    if problem.n_parties < 2:
-        raise ConfigError("privacy: mode 'fusion' needs two parties or more; one party sends nothing anyway")
-    if not problem.is_ridge:
-        raise ConfigError("privacy: mode 'fusion' has regularizer l2; leave out regularizer and constraint")
-    if not problem.fit_intercept:
-        raise ConfigError("privacy: mode 'fusion' fits an intercept; leave out intercept = false")
-    if options.scheme != "auto":
-        raise ConfigError(f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}")
-    check_public_inputs(problem, settings)
-    if settings.sampler == "discrete":
-        raise ConfigError("sampler: 'discrete' is for mode 'message'; fusion takes 'grid'")
-    if settings.adjacency != "replace_one":
-        raise ConfigError("adjacency: mode 'fusion' is proved for 'replace_one', which covers 'zero_out'")
-    settings.check_samples(problem.n_samples)
-    if settings.label_party is None:
-        return 0
-    if settings.label_party not in problem.names:
-        raise ConfigError(
-            f"label_party: no party is called {settings.label_party!r}; "
-            f"choose among {', '.join(problem.names)}"
-        )
-    return problem.names.index(settings.label_party)
-
-
 class FusionSolver(PrivateRun):
     """A fusion run, with one round."""
 
     name = "fusion"
     settings: FusionPrivacy
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: SolverOptions,
-        settings: FusionPrivacy,
-        driver: Driver | None = None,
-        unproved: dict[str, str] | None = None,
-        **common: Any,
-    ) -> None:
-        self.holder = check_fusion_mode(problem, options, settings)
-        # The label holder sends nothing about its columns, however they were prepared.
-        own = problem.names[self.holder]
-        others = {name: why for name, why in (unproved or {}).items() if name != own}
-        settings.refuse_unproved(others)
-        super().__init__(problem, options, settings, own, unproved=unproved, **common)
-        self.unproved = others
-        self.budget = fusion_budget(settings)
+    def check(self) -> str:
+        """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
+        problem, options, settings = self.problem, self.options, self.settings
+        mode = "privacy: mode 'fusion'"
+        if problem.loss.name != "logistic":
+            raise ConfigError(f"{mode} is for two classes and the logistic loss, not for {problem.loss.name}")
+        if not np.isin(problem.y, (0.0, 1.0)).all():
+            raise ConfigError(f"{mode} needs labels of two classes, not soft targets")
+        if problem.n_parties < 2:
+            raise ConfigError(f"{mode} needs two parties or more; one party sends nothing anyway")
+        if not problem.is_ridge:
+            raise ConfigError(f"{mode} has regularizer l2; leave out regularizer and constraint")
+        if not problem.fit_intercept:
+            raise ConfigError(f"{mode} fits an intercept; leave out intercept = false")
+        if options.scheme != "auto":
+            raise ConfigError(
+                f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}"
+            )
+        check_public_inputs(problem, settings)
+        if settings.sampler == "discrete":
+            raise ConfigError("sampler: 'discrete' is for mode 'message'; fusion takes 'grid'")
+        if settings.adjacency != "replace_one":
+            raise ConfigError("adjacency: mode 'fusion' is proved for 'replace_one', which covers 'zero_out'")
+        own = settings.label_holder(problem.names)
+        if own not in problem.names:
+            choices = ", ".join(problem.names)
+            raise ConfigError(f"label_party: no party is called {own!r}; choose among {choices}")
+        self.holder = problem.names.index(own)
+        self.unproved.pop(own, None)  # it sends nothing about its columns, however they were prepared
+        self.settings.refuse_unproved(self.unproved)
+        return own
+
+    def begin(self, driver: Driver | None) -> None:
+        """Make the parties, where these are of this process, and the state."""
+        problem = self.problem
+        self.budget = fusion_budget(self.settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {
             m: FusionParty(problem.names[m], problem.blocks[m], self.books(m), self.engine)

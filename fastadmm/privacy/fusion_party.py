@@ -135,13 +135,12 @@ class FusionBudget:
         return compose_gdp((self.norm, self.model, self.moments))
 
 
-def split_budget(
-    epsilon: float, delta: float, model_share: float, model_max: float, public_norm: bool
-) -> FusionBudget:
+def fusion_budget(settings: FusionPrivacy) -> FusionBudget:
     """Split (epsilon, delta) of one party, exactly: ``docs/fusion.md#f5-the-budget``."""
-    symbol = min(epsilon - min(model_share * epsilon, model_max), MAX_EPSILON)
-    mu = gdp_of(epsilon, delta, (symbol,))
-    norm = 0.0 if public_norm else NORM_SHARE
+    epsilon = settings.epsilon
+    symbol = min(epsilon - min(settings.model_share * epsilon, settings.model_epsilon_max), MAX_EPSILON)
+    mu = gdp_of(epsilon, settings.delta, (symbol,))
+    norm = NORM_SHARE if settings.row_norm is None else 0.0
     shares = norm, 1.0 - norm - MOMENT_SHARE, MOMENT_SHARE
     return FusionBudget(symbol, *(mu * math.sqrt(share) for share in shares))
 
@@ -169,12 +168,6 @@ def split_in_words(budget: FusionBudget) -> str:
         f"mu {budget.gdp:.4g} for row norm, {STEPS}-step local model and moments, "
         f"epsilon {budget.symbol:.4g} for one symbol per record"
     )
-
-
-def fusion_budget(settings: FusionPrivacy) -> FusionBudget:
-    """How a party's budget is split."""
-    s = settings
-    return split_budget(s.epsilon, s.delta, s.model_share, s.model_epsilon_max, s.row_norm is not None)
 
 
 def fusion_guarantee(

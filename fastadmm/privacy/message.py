@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
@@ -43,36 +44,8 @@ from fastadmm.solver.options import SolverOptions
 DEFAULT_PENALTY = 0.2
 
 
-def check_message_mode(problem: Problem, options: SolverOptions) -> None:
-    """Refuse what the theorems do not cover, in one line, before anything is computed."""
-    if not problem.is_ridge:
-        raise ConfigError(
-            "privacy: mode 'message' has regularizer l2 and its own ball (privacy.ball); leave out "
-            "regularizer and constraint"
-        )
-    if problem.n_outputs != 1:
-        raise ConfigError("privacy: mode 'message' has one number per record and message, not one per class")
-    if not (problem.loss.smooth and problem.loss.convex):
-        raise ConfigError(f"privacy: mode 'message' needs a smooth convex loss, {problem.loss.name} is not")
-    if options.scheme not in ("auto", *_SCHEMES):
-        raise ConfigError(
-            f"scheme: privacy mode 'message' runs {' or '.join(_SCHEMES)}, not {options.scheme!r}"
-        )
-    if options.acceleration == "anderson" or options.x_update not in ("auto", "gram"):
-        raise ConfigError("privacy: mode 'message' has neither acceleration nor another x-update than gram")
-
-
 #: Parallel schemes; with one party after another a message would answer several noisy ones.
 _SCHEMES = {order.name: order for order in (SHARING, JACOBI)}
-
-
-def clipped_problem(problem: Problem) -> Problem:
-    """The problem on rows of norm at most 1 per party, also of its test set."""
-    blocks = [clipped_block(block, name) for block, name in zip(problem.blocks, problem.names)]
-    test = problem.test
-    if test is not None:
-        test = replace(test, blocks=[clipped_block(b, n) for b, n in zip(test.blocks, problem.names)])
-    return replace(problem, blocks=blocks, test=test)
 
 
 class MessageSolver(PrivateRun):
@@ -82,25 +55,41 @@ class MessageSolver(PrivateRun):
     settings: MessagePrivacy
     intercept = 0.0
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: SolverOptions,
-        settings: MessagePrivacy,
-        driver: Driver | None = None,
-        unproved: dict[str, str] | None = None,
-        **common: Any,
-    ) -> None:
-        check_message_mode(problem, options)
+    def check(self) -> str:
+        """Refuse what the theorems do not cover, before anything is computed."""
+        problem, options, settings = self.problem, self.options, self.settings
+        mode = "privacy: mode 'message'"
+        if not problem.is_ridge:
+            raise ConfigError(
+                f"{mode} has regularizer l2 and its own ball (privacy.ball); leave out "
+                "regularizer and constraint"
+            )
+        if problem.n_outputs != 1:
+            raise ConfigError(f"{mode} has one number per record and message, not one per class")
+        if not (problem.loss.smooth and problem.loss.convex):
+            raise ConfigError(f"{mode} needs a smooth convex loss, {problem.loss.name} is not")
+        if options.scheme not in ("auto", *_SCHEMES):
+            raise ConfigError(
+                f"scheme: privacy mode 'message' runs {' or '.join(_SCHEMES)}, not {options.scheme!r}"
+            )
+        if options.acceleration == "anderson" or options.x_update not in ("auto", "gram"):
+            raise ConfigError(f"{mode} has neither acceleration nor another x-update than gram")
         check_public_inputs(problem, settings)
         if settings.label_epsilon is not None and problem.loss.name not in ("logistic", "squared"):
             raise ConfigError(  # there soft targets do not keep the mean of the loss
                 "label_epsilon: randomised labels go with the logistic or the squared loss, not with "
                 f"{problem.loss.name}"
             )
-        settings.refuse_unproved(unproved or {})
-        super().__init__(problem, options, settings, "the label holder", unproved=unproved, **common)
-        self.problem = clipped_problem(problem) if driver is None else problem
+        settings.refuse_unproved(self.unproved)
+        return "the label holder"
+
+    def begin(self, driver: Driver | None) -> None:
+        """Make the parties, where these are of this process, and the state."""
+        problem, options, settings = self.problem, self.options, self.settings
+        if driver is None:
+            blocks, test = self._clipped(problem.blocks), problem.test
+            test = None if test is None else replace(test, blocks=self._clipped(test.blocks))
+            self.problem = replace(problem, blocks=blocks, test=test)
         n, m = problem.n_samples, problem.n_parties
         self.scheme = SHARING if options.scheme == "auto" else _SCHEMES[options.scheme]
         self.tau = self.scheme.tau(m)
@@ -119,6 +108,10 @@ class MessageSolver(PrivateRun):
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.prepared = False
 
+    def _clipped(self, blocks: Sequence[FeatureBlock]) -> list[FeatureBlock]:
+        """Rows of norm at most 1 per party."""
+        return [clipped_block(block, name) for block, name in zip(blocks, self.problem.names)]
+
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins, beside what every run says."""
         return {"penalty": self.tau * self.penalty}
@@ -135,7 +128,7 @@ class MessageSolver(PrivateRun):
                     self.problem.y, self.settings, self.releases, self.label_payment(), self.engine
                 )
                 self.problem = replace(self.problem, y=labels.target)
-            self.engine.map(lambda party: party.factorise(), self.parties)
+            self.engine.map(lambda party: party.eigen, self.parties)
             self._coordinate()
         self.prepared = True
         self.seconds += time.perf_counter() - begin

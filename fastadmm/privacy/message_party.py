@@ -7,6 +7,7 @@ send. Solving always takes the same number of steps, whatever the data, and ends
 import hashlib
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -122,8 +123,6 @@ class MessageParty(PrivateParty):
         self.kind, self.reason = "private ball", f"mu {mu:.4g}, sigma {self.level.sigma:.6g}"
         self.weights = np.zeros(block.shape[1])
         self._rounds = range(1, self.settings.rounds + 1)
-        self._values = self._vectors = np.zeros(0)
-        self._factorised = False
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -136,16 +135,15 @@ class MessageParty(PrivateParty):
             raise Unanswerable("arguments 'regularization' and 'penalty': their ratio is out of range")
         return cls(name, clipped_block(block, name), books, mu, engine)
 
-    def factorise(self) -> None:
-        """Prepare to solve, once."""
-        if not self._factorised:
-            gram = self.block.gram(self.engine)
-            try:
-                values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
-            except scipy.linalg.LinAlgError:  # no answer to a target will have a certificate
-                values, self._vectors = np.full(len(gram), np.nan), np.full(gram.shape, np.nan)
-            self._values = np.maximum(values, 0.0)
-            self._factorised = True
+    @cached_property
+    def eigen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues of the Gram matrix, of shape (d,), and its eigenvectors, of shape (d, d)."""
+        gram = self.block.gram(self.engine)
+        try:
+            values, vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:  # no answer to a target will have a certificate
+            values, vectors = np.full(len(gram), np.nan), np.full(gram.shape, np.nan)
+        return np.maximum(values, 0.0), vectors
 
     def public_target(self, w: np.ndarray) -> np.ndarray:
         """A target as every bound takes it: clipped to [-W, W]."""
@@ -154,12 +152,10 @@ class MessageParty(PrivateParty):
 
     def solve(self, w: np.ndarray) -> np.ndarray:
         """The certified clean message: ``docs/privacy.md#t6-inexact-solver``. Shapes: w, result (N,)."""
-        self.factorise()
-        w = self.public_target(w)
-        radius = self.settings.ball
-        right = self._vectors.T @ self.block.transposed_product(w, self.engine)
-        coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
-        self.weights = np.nan_to_num(self._vectors @ coordinates)
+        (values, vectors), w = self.eigen, self.public_target(w)
+        right = vectors.T @ self.block.transposed_product(w, self.engine)
+        coordinates, nu = fixed_ball_solution(values + self.mu, right, self.settings.ball)
+        self.weights = np.nan_to_num(vectors @ coordinates)
         message = self.block.product(self.weights, self.engine)
         error = self._certify(self.weights, nu, message, w)
         return certified(message, error, self.slack, self.settings.message_center)
@@ -169,7 +165,7 @@ class MessageParty(PrivateParty):
         residual = self.block.transposed_product(message - w, self.engine) + (self.mu + nu) * x
         size, radius = float(np.linalg.norm(x)), self.settings.ball
         drift = abs(radius - size) if nu > 0.0 else max(size - radius, 0.0)
-        moved = (float(self._values[-1]) + self.mu + nu) * drift
+        moved = (float(self.eigen[0][-1]) + self.mu + nu) * drift
         between = float(np.linalg.norm(message)) * drift / max(size, 1e-300)
         return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
 

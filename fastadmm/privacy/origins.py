@@ -69,22 +69,17 @@ def label_constants(steps: Iterable[Any]) -> list[str]:
 
 def why_unproved(steps: Iterable[Any]) -> str:
     """Why no epsilon is proved for a party's columns; empty where one is."""
-    what = private_constants(steps)
-    if not what:
-        return ""
-    return (
-        f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
-        "convert anew with --public-columns, or, if these constants are public, say "
-        "--set privacy.public_scaling=true"
+    why = (
+        "computed from the private rows, so one record moves the rows of others; convert anew with "
+        "--public-columns, or, if these constants are public, say --set privacy.public_scaling=true"
     )
+    return f"{', '.join(what)}: {why}" if (what := private_constants(steps)) else ""
 
 
 def why_no_labels(steps: Iterable[Any]) -> str:
     """Why no epsilon of labels is proved beside a party's columns; empty where one is."""
-    what = label_constants(steps)
-    if not what:
-        return ""
-    return (
-        f"{', '.join(what)}: made from all labels, so no label_epsilon is proved: leave label_epsilon out, "
-        "or train on columns without bins"
+    why = (
+        "made from all labels, so no label_epsilon is proved: leave label_epsilon out, or train on columns "
+        "without bins"
     )
+    return f"{', '.join(what)}: {why}" if (what := label_constants(steps)) else ""

@@ -93,17 +93,11 @@ def lemma_counter_example(
         raise ConfigError("counter-example: at least two columns")
     rows = 8 * n
     s = 1.0 / math.sqrt(rows)
-    signs = np.tile(np.vstack([np.eye(n), -np.eye(n)]), (4, 1))
-    column = np.full(rows, s)
-    first = np.column_stack([math.sqrt(1.0 - s * s) * signs, column])
-    flipped = column.copy()
-    flipped[: 2 * n] *= -1.0
-    second = np.column_stack([math.sqrt(1.0 - s * s) * signs, flipped])
-    target = np.full(rows, bound * s)
-    mu = lam / penalty
-    ridge = mu * np.eye(n_columns)
-    messages = [D @ np.linalg.solve(D.T @ D + ridge, D.T @ target) for D in (first, second)]
-    distance = float(np.linalg.norm(messages[0] - messages[1]))
-    return CounterExample(
-        first, second, target, distance, lemma_sensitivity(n_columns, penalty, lam, 1.0, bound, 1)
-    )
+    signs = math.sqrt(1.0 - s * s) * np.tile(np.vstack([np.eye(n), -np.eye(n)]), (4, 1))
+    column, target = np.full(rows, s), np.full(rows, bound * s)
+    flipped = np.where(np.arange(rows) < 2 * n, -column, column)
+    first, second = (np.column_stack([signs, last]) for last in (column, flipped))
+    ridge = lam / penalty * np.eye(n_columns)
+    one, other = (D @ np.linalg.solve(D.T @ D + ridge, D.T @ target) for D in (first, second))
+    lemma = lemma_sensitivity(n_columns, penalty, lam, 1.0, bound, 1)
+    return CounterExample(first, second, target, float(np.linalg.norm(one - other)), lemma)

@@ -10,12 +10,13 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import DenseBlock, FeatureBlock
 from fastadmm.conversation.exchange import Driver, Talk, converse
 from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
@@ -26,7 +27,7 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import label_payment, preparation_not_covered
 from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
-from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver import early_stopping
 from fastadmm.solver.history import RoundRecord, Status
@@ -88,7 +89,7 @@ class PrivateRun(Run):
         problem: Problem,
         options: SolverOptions,
         settings: DifferentialPrivacy,
-        holder: str,
+        driver: Driver | None = None,
         *,
         ledger: Ledger | None = None,
         releases: Path | None = None,
@@ -98,17 +99,27 @@ class PrivateRun(Run):
         accounts: Sequence[Account] | None = None,
         label_account: Account | None = None,
     ) -> None:
-        settings.check_samples(problem.n_samples)
         self.problem, self.options, self.settings = problem, options, settings
+        self.unproved = dict(unproved or {})
+        holder = self.check()
+        settings.check_samples(problem.n_samples)
         self.ledger, self.releases = ledger or Ledger(), Releases(releases)
         self.run, self.data = run, list(data or problem.names)
         self.accounts = list(accounts or [Account(name, name) for name in self.data])
         self.label_account = label_account or Account("labels", holder, LABELS)
-        self.unproved = dict(unproved or {})
         self.open = preparation_not_covered(settings, unproved)
         self.engine = Engine(options.n_threads)
         self.n_rounds, self.seconds = 0, 0.0
         self.last_record: RoundRecord | None = None
+        self.begin(driver)
+
+    def check(self) -> str:
+        """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
+        raise NotImplementedError
+
+    def begin(self, driver: Driver | None) -> None:
+        """Make the parties, where these are of this process, and the state."""
+        raise NotImplementedError
 
     def books(self, m: int) -> Books[Any]:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
@@ -278,23 +289,16 @@ class Comparison:
 
 def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
     """Train every party by itself on labels and its own block, and add up the models; nothing is sent."""
-    weights, intercepts = [], []
     options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
-    common: dict[str, Any] = {
-        "loss": problem.loss.name,
-        "loss_parameters": problem.loss.parameters,
-        "lam": problem.lam,
-        "fit_intercept": problem.fit_intercept,
-        "sample_weight": problem.weight,
-        "offset": problem.offset,
-        "soft_targets": True,  # as randomised labels are
-    }
-    for block in problem.blocks:
-        result = solve(make_problem([block], problem.y, **common), options)
-        weights.append(result.weights[0])
-        intercepts.append(result.intercept)
-    empty = solve(make_problem([np.zeros((problem.n_samples, 1))], problem.y, **common), options)
-    return weights, sum(intercepts) - (len(weights) - 1) * empty.intercept
+    one: dict[str, Any] = {"names": problem.names[:1], "test": None, "regularizers": [], "constraints": []}
+
+    def fit(block: FeatureBlock) -> tuple[np.ndarray, float]:
+        result = solve(replace(problem, blocks=[block], **one), options)
+        return result.weights[0], result.intercept
+
+    found = [fit(block) for block in problem.blocks]
+    _, empty = fit(DenseBlock(np.zeros((problem.n_samples, 1))))
+    return [w for w, _ in found], sum(b for _, b in found) - (len(found) - 1) * empty
 
 
 def mean_loss(

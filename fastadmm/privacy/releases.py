@@ -85,11 +85,6 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
         raise
 
 
-def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
-    """The draws of a release that a ledger holds, oldest first."""
-    return [c.draw for c in ledger.planned(charge)]
-
-
 Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
 
 
