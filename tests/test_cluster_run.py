@@ -119,15 +119,15 @@ def test_shards_are_read_as_the_whole(data, tmp_path):
 
 
 def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
-    from fastadmm.store import block_file
+    from fastadmm.store import elements
 
-    read, real = [], block_file.read_block
+    read, real = [], elements.read_block
 
     def counted(dataset, start, stop):
         read.append((dataset.name, stop - start))
         return real(dataset, start, stop)
 
-    monkeypatch.setattr(block_file, "read_block", counted)
+    monkeypatch.setattr(elements, "read_block", counted)
     shared(RunConfig(str(data), threads=1, rounds=1), tmp_path / "run", 4)
     for name in ("/X", "/X/data"):
         rows = [count for key, count in read if key == name]

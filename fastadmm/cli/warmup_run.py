@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.free_cores import FreeCores
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import create_partition
@@ -41,24 +42,15 @@ def warm_up(say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
             if say is not None:
                 say(name, seconds)
 
-    with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe), _as_of_many_rows():
+    # Small runs are to call the kernels of many rows, and act as if nobody else kept cores busy.
+    of_many_rows = patch.object(Engine, "few_leaves", 0)
+    all_cores = patch.object(FreeCores, "among", lambda self, n_threads: n_threads)
+    folder_of_runs = tempfile.TemporaryDirectory(prefix="fastadmm-")
+    with folder_of_runs as folder, watching(observe), of_many_rows, all_cores:
         _ = NUMBA_THREADS.share
         _default_path(Path(folder))
     base = cache_base()
     return {"compiled": compiled, "directory": str(base) if base is not None else None}
-
-
-@contextmanager
-def _as_of_many_rows() -> Iterator[None]:
-    """Let small runs call the kernels of many rows, and act as if nobody else kept cores busy."""
-    from fastadmm.engine.free_cores import FreeCores
-
-    before = Engine.few_leaves, FreeCores.among
-    Engine.few_leaves, FreeCores.among = 0, lambda self, n_threads: n_threads  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Engine.few_leaves, FreeCores.among = before  # type: ignore[method-assign]
 
 
 def _default_path(folder: Path) -> None:

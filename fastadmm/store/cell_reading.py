@@ -46,10 +46,16 @@ class CellReading:
         kind, *rest = text.split("\t")
         fields = dict(part.split("=", 1) for part in rest)
         by = fields.pop("by", "")
+        if (
+            kind not in KINDS
+            or by not in ("", "rows")
+            or fields.keys() - {"decimal", "thousands", "unit", "dates"}
+        ):
+            raise ValueError(text)
         if kind == "number":
             fields.setdefault("decimal", "")
         reading = cls(kind, **fields, from_rows=bool(by))
-        if kind not in KINDS or str(reading) != text:
+        if reading.decimal not in (".", ",", "") or len(reading.thousands) > 1 or str(reading) != text:
             raise ValueError(text)
         return reading
 

@@ -82,10 +82,11 @@ class Coefficients:
 
     def largest(self, count: int) -> Coefficients:
         """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept."""
-        frame = self.to_frame()
-        own = frame[[key for key in ("party", "class") if key in frame]].apply(tuple, axis=1)
-        size = -frame["scaled_weight"].abs()
-        kept = (size.groupby(own).rank(method="first") <= count).to_numpy().nonzero()[0]
+        groups: dict[tuple[str, str], list[int]] = {}
+        for k, row in enumerate(self.rows()):
+            groups.setdefault((row["party"], row.get("class", "")), []).append(k)
+        size = np.abs(self.columns["scaled_weight"])
+        kept = sorted(k for own in groups.values() for k in sorted(own, key=lambda k: -size[k])[:count])
         columns = {name: [values[k] for k in kept] for name, values in self.columns.items()}
         return Coefficients(columns, self.ratio, self.notes)
 

@@ -120,7 +120,7 @@ class GrowingArray:
         self._buffer, self._filled = None, 0
 
 
-def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
+def write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
     """Write a numeric array as anndata's ``array`` 0.2.0. Shapes: array (n,) or (n, d)."""
     array = np.asarray(array)
     if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
@@ -129,7 +129,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     if array.size == 0:  # nothing to chunk
         encode(group.create_dataset(name, data=array), "array")
         return
-    growing = GrowingArray(group, name, array.dtype, array.shape[1:], compression=compression or "none")
+    growing = GrowingArray(group, name, array.dtype, array.shape[1:])
     growing.append(array)
     growing.close()
 

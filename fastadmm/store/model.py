@@ -147,10 +147,8 @@ class Model(_Common):
         have = [p.name for p in partition.parties]
         want = [p.name for p in self.parties]
         if have != want:
-            raise InputError(
-                f"{shown(partition.path)}: parties {', '.join(have)}, but the model has {', '.join(want)}; "
-                f"{_REMEDY}"
-            )
+            names = f"parties {', '.join(have)}, but the model has {', '.join(want)}"
+            raise InputError(f"{shown(partition.path)}: {names}; {_REMEDY}")
         offset = partition.labels.offset if partition.labels is not None else None
         contributions = [model.contribution(party) for model, party in zip(self.parties, partition.parties)]
         return self.shared.combine(contributions, offset)
@@ -439,8 +437,4 @@ def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyDa
     if [p.name for p in parties] != [p.name for p in reference]:
         raise InputError(f"{place}: parties differ from training; {_REMEDY}")
     for own, known in zip(parties, reference):
-        if own.needs_transform(known.feature_names, known.transform, known.name, _REMEDY):
-            place = shown(own.path)
-            raise InputError(
-                f"{place}: features are scaled otherwise than {known.name}'s of training; {_REMEDY}"
-            )
+        own.needs_transform(known.feature_names, known.transform, known.name, _REMEDY, scaled=True)

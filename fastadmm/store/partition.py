@@ -168,16 +168,13 @@ def merge_partitions(sources: Sequence[str | os.PathLike[str]], path: str | os.P
 
 def _same_rows(path: Path, found: tuple[int, str], expected: tuple[int, str], reference: str) -> None:
     """Refuse another number of rows, or another digest of them."""
+    fault = ""
     if found[0] != expected[0]:
-        raise InputError(
-            f"{shown(path)}: key 'X' or 'y': has {found[0]} rows, but {reference} has {expected[0]}; "
-            "align the files by id and convert again"
-        )
-    if found[1] != expected[1]:
-        raise InputError(
-            f"{shown(path)}: key 'obs/ids': other samples or another order of rows than {reference}; "
-            "align the files by id and convert again"
-        )
+        fault = f"key 'X' or 'y': has {found[0]} rows, but {reference} has {expected[0]}"
+    elif found[1] != expected[1]:
+        fault = f"key 'obs/ids': other samples or another order of rows than {reference}"
+    if fault:
+        raise InputError(f"{shown(path)}: {fault}; align the files by id and convert again")
 
 
 def _refuse_copies(contents: list[tuple[Path, str]]) -> None:
@@ -202,6 +199,13 @@ def _listed(directory: Path, name: str) -> Path:
                 f"{shown(path)}: no such file, but {MANIFEST} lists it (key 'file'); restore it"
             )
     return path
+
+
+def _check_said(file: Path, key: str, found: Any, said: Any) -> None:
+    """Refuse a file that is not as the manifest says."""
+    if found != said:
+        what = f"is {found!r}, but {MANIFEST} says {said!r}"
+        raise FormatError(f"{shown(file)}: key {key!r}: {what}; not the file that belongs here")
 
 
 def open_partition(path: str | os.PathLike[str], require_labels: bool = True) -> Partition:
@@ -236,11 +240,7 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
         file = _listed(directory, entry["file"])
         party = open_party(file)
         for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
-            if entry[key] != found:
-                raise FormatError(
-                    f"{shown(file)}: key {key!r}: is {found!r}, but {MANIFEST} says {entry[key]!r}; "
-                    "not the file that belongs here"
-                )
+            _check_said(file, key, found, entry[key])
         _same_rows(file, (party.n_samples, party.row_digest), rows, MANIFEST)
         parties.append(party)
     _refuse_copies([(party.path, party.content_digest) for party in parties])
@@ -249,11 +249,7 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
     if "labels" in manifest:
         file = _listed(directory, manifest["labels"]["file"])
         labels = open_labels(file)
-        if labels.task != manifest["task"]:
-            raise FormatError(
-                f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
-                f"{manifest['task']!r}"
-            )
+        _check_said(file, "task", labels.task, manifest["task"])
         _same_rows(file, (labels.n_samples, labels.row_digest), rows, MANIFEST)
     elif require_labels:
         raise InputError(

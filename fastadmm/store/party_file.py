@@ -63,26 +63,19 @@ class PartyWriter(Writer):
         if kind == "csr" and transform is not None and transform.center is not None:
             raise self._bad("transform", "a sparse block cannot be centred")
         self.kind, self.dtype, self.n_features = kind, np.dtype(str(dtype)), n_features
-        if n_features is not None:
-            self._check_width(n_features)
+        if n_features is not None and n_features < 1:
+            raise InputError(f"{self._shown}: {n_features} columns; a party needs at least one")
         self._names = None if feature_names is None else list(feature_names)
-        self._check_names()
-        self._transform, self._encoder = transform or Transform(), encoder
-        self.content_digest = ""
-        self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
-        self._digest = ContentDigest(kind, self.dtype.name)
-        self._compression = compression
-
-    def _check_width(self, width: Any) -> None:
-        if isinstance(width, bool) or not isinstance(width, (int, np.integer)) or width < 1:
-            raise InputError(f"{self._shown}: {width!r} columns; a party needs at least one")
-
-    def _check_names(self) -> None:
         seen: dict[str, int] = {}
         for i, text in enumerate(self._names or (), start=1):
             h5.check_text(text, f"{self._shown}: key 'var/names': column {i}")
             if (first := seen.setdefault(text, i)) != i:
                 raise self._bad("var/names", f"columns {first} and {i} are both named {text!r}; rename one")
+        self._transform, self._encoder = transform or Transform(), encoder
+        self.content_digest = ""
+        self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
+        self._digest = ContentDigest(kind, self.dtype.name)
+        self._compression = compression
 
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
@@ -92,7 +85,6 @@ class PartyWriter(Writer):
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise self._bad("X", f"{row}: rows must be a real matrix, not {X.ndim}-dimensional {X.dtype}")
         if self.n_features is None:
-            self._check_width(X.shape[1])
             self.n_features = int(X.shape[1])
         if X.shape[1] != self.n_features:
             raise self._bad("X", f"{row}: {X.shape[1]} columns instead of {self.n_features}")
@@ -121,7 +113,7 @@ class PartyWriter(Writer):
 
     def _finish(self) -> None:
         d = self.n_features
-        if self.n_samples == 0 or d is None:
+        if not self.n_samples or not d:
             raise self._bad("X", "no rows were written; the source is empty")
         names = self._names if self._names is not None else [f"f{i + 1}" for i in range(d)]
         if len(names) != d:
@@ -188,19 +180,22 @@ class PartyData(BlockFile):
         """Every step from the party's table to its columns that the file tells of, in order."""
         return [step for step in (self.encoder, self.transform) if step is not None]
 
-    def needs_transform(self, names: list[str], transform: Transform, of: str, remedy: str) -> bool:
-        """Whether rows have yet to be scaled as those of a party are, whose columns they must have."""
-        place = shown(self.path)
-        if len(self.feature_names) != len(names):
-            raise InputError(
-                f"{place}: {len(self.feature_names)} features, but {of} has {len(names)}; {remedy}"
-            )
+    def needs_transform(
+        self, names: list[str], transform: Transform, of: str, remedy: str, *, scaled: bool = False
+    ) -> bool:
+        """Whether rows have yet to be scaled as those of a party are, whose columns they must have.
+
+        Where they must be `scaled` already, others are refused.
+        """
+        place, count = shown(self.path), len(self.feature_names)
+        if count != len(names):
+            raise InputError(f"{place}: {count} features, but {of} has {len(names)}; {remedy}")
         for k, (own, known) in enumerate(zip(self.feature_names, names), start=1):
             if own != known:
                 raise InputError(f"{place}: feature {k} is {own!r}, but {of} has {known!r} there; {remedy}")
         if self.transform.digest() == transform.digest():
             return False
-        if not self.transform.is_identity:
+        if scaled or not self.transform.is_identity:
             raise InputError(f"{place}: features are scaled otherwise than {of}'s of training; {remedy}")
         return True
 

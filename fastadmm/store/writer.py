@@ -64,7 +64,8 @@ class IdWriter:
             self._kind = kind
             text = kind == "utf-8"
             how: dict[str, Any] = {"encoding": "string-array"} if text else {"compression": "gzip"}
-            self._column = h5.GrowingArray(self._group, "ids", _text_dtype() if text else "<i8", **how)
+            dtype = h5py.string_dtype("utf-8") if text else "<i8"
+            self._column = h5.GrowingArray(self._group, "ids", dtype, **how)
             self._digest = RowDigest("utf-8" if text else "int64")
         self._column.append(values)
         self._digest.update(values)
@@ -74,10 +75,6 @@ class IdWriter:
         """Write the rest; return the row digest."""
         self._column.close()
         return self._digest.text()
-
-
-def _text_dtype() -> Any:
-    return h5py.string_dtype("utf-8")
 
 
 class _Abort(Exception):
