@@ -79,7 +79,7 @@ def bench_loss(in_turns, name, what):
 def bench_noise(in_turns, what):
     rng, n = np.random.default_rng(0), 1 << 17
     if what == "discrete Laplace":
-        from fastadmm.kernels.owner_noise import discrete_laplace
+        from fastadmm.kernels.owner_gradient import discrete_laplace
 
         words, whole = rng.integers(0, 2**64, n, dtype=np.uint64), np.zeros(n, dtype=np.int64)
         in_turns(often(4, lambda: discrete_laplace(words, 1 << 40, whole, 0)))

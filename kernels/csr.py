@@ -24,24 +24,6 @@ def multiply_csr_rows(indptr, indices, data, x, out, start, stop):
         out[i] = row_product(data, indices, x, begin, end, readable)
 
 
-@inline
-def add_csr_rows(indptr, indices, data, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` for the rows of a range."""
-    readable = np.uint64(indptr[stop])
-    for i in range(start, stop):
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        add_row(data, indices, out, begin, end, readable, v[i])
-
-
-@inline
-def add_csr_rows_of_four(indptr, indices, data, vectors, out, start, stop):
-    """As :func:`add_csr_rows` for four vectors at once, to the bit as one by one."""
-    for i in range(start, stop):
-        a, b, c, d = vectors[0, i], vectors[1, i], vectors[2, i], vectors[3, i]
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        add_row_of_four(data, indices, out, begin, end, a, b, c, d)
-
-
 @kernel
 def csr_product(indptr, indices, data, x, out, start, stop):
     """Write ``out[i] = sum_j D[i, j] x[j]`` for the rows of a range.
@@ -69,7 +51,10 @@ def csr_products(indptr, indices, data, x, out, start, stop):
 @kernel
 def csr_accumulate_transposed(indptr, indices, data, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
-    add_csr_rows(indptr, indices, data, v, out, start, stop)
+    readable = np.uint64(indptr[stop])
+    for i in range(start, stop):
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        add_row(data, indices, out, begin, end, readable, v[i])
 
 
 @kernel
@@ -80,7 +65,10 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     ``vectors``: zero where fewer are wanted. ``out``: side by side, so that one instruction increases a
     column's four sums.
     """
-    add_csr_rows_of_four(indptr, indices, data, vectors, out, start, stop)
+    for i in range(start, stop):
+        a, b, c, d = vectors[0, i], vectors[1, i], vectors[2, i], vectors[3, i]
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        add_row_of_four(data, indices, out, begin, end, a, b, c, d)
 
 
 @kernel

@@ -48,11 +48,11 @@ def dense_products(matrix, x, out, start, stop):
             multiply_rows(matrix[begin:end], x[k], out[k, begin:end])
 
 
-@inline
-def add_rows(matrix, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` to ``out``, row after row; four of them for each time the sums are read.
+@kernel
+def dense_accumulate_transposed(matrix, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,) or longer.
 
-    ``out`` may be longer than a row.
+    Row after row; four of them for each time the sums are read.
     """
     i, columns = start, matrix.shape[1]
     if 0 < columns <= NARROW:
@@ -68,12 +68,6 @@ def add_rows(matrix, v, out, start, stop):
         for j in range(columns):
             out[j] = fma(p, a[j], out[j])
         i += 1
-
-
-@kernel
-def dense_accumulate_transposed(matrix, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
-    add_rows(matrix, v, out, start, stop)
 
 
 @kernel

@@ -11,10 +11,19 @@ sums below ``2**53`` units, floating-point addition is *exact*: the sum does not
 depend on the order of the rows, on the number of threads or on how the rows are
 read, and replacing one record changes it by at most twice the bound, with no
 allowance for accumulated rounding.
+
+And exact samples of the discrete Laplace law, from random bits and integers alone:
+
+.. math:: P(k) = \frac{e^{1/t} - 1}{e^{1/t} + 1}\, e^{-|k| / t}, \qquad k \in \mathbb Z.
+
+Algorithms 1 and 2 of Canonne, Kamath and Steinke, *The Discrete Gaussian for
+Differential Privacy* (2020), with 64-bit integers: no logarithm is rounded, no
+tail is cut, and the low-order bits of an answer are those of the law.
 """
 
 import math
 
+import numpy as np
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.policy import inline, kernel, spliced
 
@@ -52,32 +61,12 @@ def _bounded(slope, norm, limit):
 
 
 @inline
-def _total_norm(part, scale, intercept, euclidean):
-    """Norm of ``[scale * x, 1]`` from the norm of x (l1), or its square (l2)."""
-    if euclidean:
-        return math.sqrt(part * scale * scale + intercept)
-    return part * scale + intercept
-
-
-@inline
-def _row_scale(part, limit, euclidean):
-    """Factor that brings a row into the ball of the given radius."""
-    norm = math.sqrt(part) if euclidean else part
-    return limit / norm if norm > limit else 1.0
-
-
-@inline
 def _dense_sums(matrix, i, theta, euclidean):
     """Product of a row with theta, and its norm (l1) or the square of that (l2)."""
     z, part = 0.0, 0.0
-    if euclidean:
-        for j in range(matrix.shape[1]):
-            z += matrix[i, j] * theta[j]
-            part += matrix[i, j] * matrix[i, j]
-    else:
-        for j in range(matrix.shape[1]):
-            z += matrix[i, j] * theta[j]
-            part += abs(matrix[i, j])
+    for j in range(matrix.shape[1]):
+        z += matrix[i, j] * theta[j]
+        part += matrix[i, j] * matrix[i, j] if euclidean else abs(matrix[i, j])
     return z, part
 
 
@@ -110,12 +99,13 @@ def _gradient(sums, add, rows, y, theta, asked, out, start, stop):
     magic = _ROUNDER * unit
     for i in range(start, stop):
         z, part = sums(rows, i, theta, euclidean)
-        scale = _row_scale(part, row_limit, euclidean)
+        length = math.sqrt(part) if euclidean else part
+        scale = row_limit / length if length > row_limit else 1.0  # brings the row into the ball
         z *= scale
         if intercept:
             z += theta[-1]
         target = min(max(y[i], -target_limit), target_limit)
-        norm = _total_norm(part, scale, intercept, euclidean)
+        norm = math.sqrt(part * scale * scale + intercept) if euclidean else part * scale + intercept
         slope = _bounded(owner_slope(code, z, target), norm, limit)
         if slope != 0.0:
             add(rows, i, slope * scale, magic, out)
@@ -141,3 +131,75 @@ def owner_dense_gradient(rows, y, theta, asked, out, start, stop):
 def owner_csr_gradient(rows, y, theta, asked, out, start, stop):
     """As :func:`owner_dense_gradient`, where ``rows`` are ``indptr``, ``indices`` and ``data``."""
     _gradient(_csr_sums, _add_csr, rows, y, theta, asked, out, start, stop)
+
+
+#: Words that must be left before a sample begins. A sample takes about ten; that it takes more than this
+#: has a probability below ``2**-1000``.
+RESERVE = 4096
+
+
+@inline
+def _below(words, at, bound):
+    """A uniform integer in [0, bound) by rejection, and the position after the words it took."""
+    mask = bound - np.uint64(1)
+    mask |= mask >> np.uint64(1)
+    mask |= mask >> np.uint64(2)
+    mask |= mask >> np.uint64(4)
+    mask |= mask >> np.uint64(8)
+    mask |= mask >> np.uint64(16)
+    mask |= mask >> np.uint64(32)
+    value = words[at] & mask
+    at += 1
+    while value >= bound:
+        value = words[at] & mask
+        at += 1
+    return value, at
+
+
+@inline
+def _exponential_coin(words, at, numerator, denominator):
+    """True with probability ``exp(-numerator / denominator)``, numerator at most denominator."""
+    k = np.uint64(1)
+    while True:
+        first, at = _below(words, at, denominator)
+        if first >= numerator:
+            break
+        second, at = _below(words, at, k)
+        if second != np.uint64(0):
+            break
+        k += np.uint64(1)
+    return k & np.uint64(1) == np.uint64(1), at
+
+
+@kernel
+def discrete_laplace(words, scale, out, start):
+    """Fill ``out[start:]`` as far as the random words last.
+
+    Shapes: words (n_words,) of uint64; out (n,) of int64.
+    ``words``: independent uniform words; a position is never used twice. ``scale``: t, from 1 to ``2**60``.
+    ``out``: receives the samples. ``start``: first entry to fill.
+    Returns: entry after the last one filled; call again with new words while it is below ``len(out)``.
+    """
+    t = np.uint64(scale)
+    one = np.uint64(1)
+    at = 0
+    done = start
+    while done < len(out) and at + RESERVE <= len(words):
+        inside, at = _below(words, at, t)
+        accepted, at = _exponential_coin(words, at, inside, t)
+        if not accepted:
+            continue
+        turns = 0
+        while True:
+            success, at = _exponential_coin(words, at, one, one)
+            if not success:
+                break
+            turns += 1
+        size = np.int64(inside) + np.int64(scale) * turns
+        negative = words[at] & one == one
+        at += 1
+        if negative and size == 0:
+            continue
+        out[done] = -size if negative else size
+        done += 1
+    return done

@@ -35,21 +35,6 @@ def call_piece(typing_context, code, what, piece):
 
 
 @intrinsic
-def call_share(typing_context, share, code, what, pieces):
-    """Call the compiled function at the address ``share`` with ``code``, ``what`` and ``pieces``."""
-    signature = types.void(*[types.int64] * 4)
-
-    def generate(context, builder, signature, arguments):
-        kinds = [types.int64] * 3
-        function_type = context.call_conv.get_function_type(types.none, kinds)
-        function = builder.inttoptr(arguments[0], function_type.as_pointer())
-        context.call_conv.call_function(builder, function, types.none, kinds, arguments[1:])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
 def _call_kernel(typing_context, address, arguments):
     """Call the kernel at an address with a tuple of exactly its arguments; two numbers that it may return."""
     signature = types.UniTuple(types.float64, 2)(types.int64, arguments)
@@ -165,7 +150,7 @@ def share_pieces(code, what, pieces):
 def _do(share, described, pieces):
     code, what = described
     if share != 0:
-        call_share(share, code, what, pieces)
+        call_kernel(share, (code, what, pieces))
     else:
         for piece in range(pieces):
             call_piece(code, what, piece)

@@ -114,11 +114,11 @@ def add_squares(rows, out, start, stop):
 
 
 @kernel
-def add_by_halves(rows, start, stop):
-    """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves; all are written to.
+def sum_by_halves(rows, out, start, stop):
+    """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves.
 
-    Shapes: rows (n, m).
-    ``rows``: the first becomes the sum. ``start``, ``stop``: range of columns.
+    Shapes: rows (n, m); out (m,).
+    ``rows``: written to. ``out``: may be the first of them. ``start``, ``stop``: range of columns.
     """
     step = 1
     while step < len(rows):
@@ -127,16 +127,6 @@ def add_by_halves(rows, start, stop):
             for j in range(stop - start):
                 first[j] += second[j]
         step *= 2
-
-
-@kernel
-def sum_by_halves(rows, out, start, stop):
-    """Write to ``out`` what :func:`add_by_halves` makes of rows.
-
-    Shapes: rows (n, m); out (m,).
-    ``rows``: written to. ``out``: may be the first of them. ``start``, ``stop``: range of columns.
-    """
-    add_by_halves(rows, start, stop)
     first, own = rows[0, start:stop], out[start:stop]
     for j in range(stop - start):
         own[j] = first[j]

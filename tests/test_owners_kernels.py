@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
-from fastadmm.kernels.owner_noise import discrete_laplace
+from fastadmm.kernels.owner_gradient import discrete_laplace, owner_csr_gradient, owner_dense_gradient
 from fastadmm.owners.mechanism import (
     LOSSES,
     discrete_laplace_integers,

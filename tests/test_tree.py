@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import add_by_halves, halved, leaves_for_sums, leaves_of, node_range, sum_leaves
-from fastadmm.kernels.vectors import add_by_halves as add_rows_by_halves
+from fastadmm.kernels.vectors import sum_by_halves as sum_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +73,7 @@ def test_three_ways_to_add_leaves_are_one(n_leaves):
     assert add_by_halves(values) == slow
     assert sum_leaves(lambda rows: values[rows[0]], ranges) == slow
     rows = np.array([values] * 5).T.copy()
-    add_rows_by_halves(rows, 1, 4)
+    sum_rows_by_halves(rows, rows[0], 1, 4)
     assert rows[0].tolist() == [values[0], slow, slow, slow, values[0]]
     pairs = [(v, np.array([v, -v])) for v in values]
     number, array = sum_leaves(lambda rows: pairs[rows[0]], ranges)

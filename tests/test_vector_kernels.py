@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fastadmm.engine.engine import Engine
-from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.kernels.vectors import (
     add_squares,
     chosen,

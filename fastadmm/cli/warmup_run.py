@@ -77,10 +77,10 @@ def _forms() -> None:
     """What depends on how much of a block is zero, and on how long a run is."""
     from fastadmm.blocks.block import as_block
     from fastadmm.kernels.directions import reflect_rows
-    from fastadmm.kernels.vectors import add_by_halves
+    from fastadmm.kernels.vectors import sum_by_halves
 
     engine = Engine(1)
-    add_by_halves(np.zeros((2, 4)), 0, 4)  # sums of many numbers
+    sum_by_halves(np.zeros((2, 4)), np.empty(4), 0, 4)  # sums of many numbers
     as_block(np.ones((2, 100))).gram(engine, rough=True)
     as_block(np.eye(100))
     as_block(sp.csr_array(np.ones((2, 100)))).gram(engine)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,16 +68,6 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, in
 def borders(ranges: Ranges) -> np.ndarray:
     """Where consecutive ranges begin, and the end of the last: kernels that have pieces take them so."""
     return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
-
-
-def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
-    """Cut the numbers of a sum, where sums of leaves are added up by several threads."""
-    return even_ranges(size, size // _KERNEL_SLICE)
-
-
-def _apart(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape for sums of leaves that lie so far apart that no two threads write to one cache line."""
-    return (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
 
 
 @lru_cache(maxsize=1024)
@@ -243,7 +234,8 @@ class Engine(VectorWork):
             own = np.zeros(shape)
             kernel(*arguments, own, *leaves[0])
             return own
-        room = _apart(shape)
+        # So far apart that no two threads write to one cache line.
+        room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
         spilled = self._spilled_among(*arguments)
@@ -357,7 +349,7 @@ class Engine(VectorWork):
         if size < 2 * _FEW_NUMBERS:
             kernel(flat, total, 0, size)
         else:
-            self.over_rows(kernel, fold_ranges(size), flat, total)
+            self.over_rows(kernel, even_ranges(size, size // _KERNEL_SLICE), flat, total)
         return out
 
     def by_leaf(
@@ -414,3 +406,41 @@ class Engine(VectorWork):
 
     def __exit__(self, *exc: Any) -> None:
         self.close()
+
+
+#: What the whole engine does for both: its threads, and sums over the rows of all workers.
+_WHOLE = (
+    *("_shared", "over_rows", "_into_leaves", "_threads_for"),
+    *("_nodes", "_across", "_maximum", "smallest", "gather"),
+)
+
+
+class SomeRowsEngine(Engine):
+    """An engine for vectors that hold some rows only: a sum over these does not depend on where rows are.
+
+    Shapes: rows (n,).
+    """
+
+    def __init__(self, whole: Engine, rows: np.ndarray, n_rows: int) -> None:
+        super().__init__(whole.n_threads)
+        self._whole, self._inside, self._n = whole, whole._inside, len(rows)
+        self.shares_rows, self.spilled = whole.shares_rows, whole.spilled
+        leaves = whole.leaves(n_rows)
+        bounds = np.append(0, np.searchsorted(rows, borders(leaves)[1:]))
+        self._leaves = tuple(pairwise(bounds.tolist()))
+        self._all: int | None = None
+        for name in _WHOLE:
+            setattr(self, name, getattr(whole, name))
+
+    def leaves(
+        self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
+    ) -> Ranges:
+        """Leaves of these rows: as many as the whole engine has, some of them perhaps empty."""
+        if n_rows != self._n:
+            raise ValueError(f"{n_rows} rows are not the {self._n} chosen ones")
+        return self._leaves
+
+    def all_rows(self, n_rows: int) -> int:
+        if self._all is None:  # no cached property: that locks out workers which are threads
+            self._all = int(self._across([float(b[-1][1] - b[0][0]) for b in self._nodes(self._leaves)]))
+        return self._all

@@ -166,7 +166,7 @@ def discrete_laplace_integers(
     scale: int, size: int, words: Callable[[int], np.ndarray] = system_words
 ) -> np.ndarray:
     """Exact samples of the discrete Laplace law. Shapes: the result (size,)."""
-    from fastadmm.kernels.owner_noise import RESERVE, discrete_laplace
+    from fastadmm.kernels.owner_gradient import RESERVE, discrete_laplace
 
     out = np.empty(size, dtype=np.int64)
     done = 0

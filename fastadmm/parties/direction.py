@@ -17,8 +17,7 @@ import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Unanswerable, checked
-from fastadmm.engine.engine import Engine
-from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.proximal import Opened
 from fastadmm.parties.reflection import reflection

@@ -20,8 +20,7 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import some_rows
-from fastadmm.engine.engine import Engine
-from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
 from fastadmm.method.row_samples import ACCURACY, chosen_rows, strides
 from fastadmm.method.span import Best, Here, SomeRows, SpanPoint, is_lower, span_solver

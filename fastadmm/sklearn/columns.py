@@ -40,7 +40,15 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
             "nor lists of columns such as [[0, 2], [1]]"
         )
     elif len(parties) and all(map(_is_number, parties)):
-        return _from_widths([int(width) for width in parties], n_features)
+        widths = [int(width) for width in parties]
+        if (least := min(widths)) < 1:
+            raise ConfigError(f"parties: width {least} in {widths}; every party needs at least one column")
+        if sum(widths) != n_features:
+            raise ConfigError(
+                f"parties: the widths {widths} add up to {sum(widths)}, but X has {n_features} columns"
+                " (columns by number are lists within the list, such as [[0, 2], [1]])"
+            )
+        return consecutive(widths)
     else:
         named = {str(m): own for m, own in enumerate(parties, 1)}
     if not named:
@@ -94,17 +102,6 @@ def _check_each_once(held: Mapping[str, list[int]], names: Sequence[Any]) -> Non
             f"parties: {len(missing)} of {len(names)} columns belong to no party: {shown}; "
             "assign them or drop them from X"
         )
-
-
-def _from_widths(widths: list[int], n_features: int) -> list[Array]:
-    if min(widths) < 1:
-        raise ConfigError(f"parties: width {min(widths)} in {widths}; every party needs at least one column")
-    if sum(widths) != n_features:
-        raise ConfigError(
-            f"parties: the widths {widths} add up to {sum(widths)}, but X has {n_features} columns"
-            " (columns by number are lists within the list, such as [[0, 2], [1]])"
-        )
-    return consecutive(widths)
 
 
 def _is_number(entry: Any) -> bool:

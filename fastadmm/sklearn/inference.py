@@ -61,28 +61,21 @@ def model_of(model: Any, X: Any = None) -> Model:
     With rows, columns are scaled by their deviations there.
     """
     clipped = getattr(model, "clips_rows_", False)
-    blocks = [None] * len(model.party_coefs_) if X is None else model._blocks_of(X, model.party_columns_)
+    names, coefs, columns = model.party_names_, model.party_coefs_, model.party_columns_
+    blocks = [None] * len(coefs) if X is None else model._blocks_of(X, columns)
     parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
-    for name, block, weights, held in zip(
-        model.party_names_, blocks, model.party_coefs_, model.party_columns_
-    ):
+    for name, block, weights, held in zip(names, blocks, coefs, columns):
         transform = Transform() if block is None or clipped else _standardised(block)
         if transform.scale is not None and transform.center is not None:
             intercept = intercept + transform.center @ weights
             weights = (transform.scale * weights.T).T
         parties.append(PartyModel(name, weights, _names(model, held), transform, clipped))
-    by_class, loss = model.party_coefs_[0].ndim == 2, model._checked_loss()
+    by_class, loss = coefs[0].ndim == 2, model._checked_loss()
     if _counts_first(model):
         intercept, parties = -intercept, [replace(party, weights=-party.weights) for party in parties]
-    return Model(
-        "multinomial" if by_class else loss.name,
-        loss.task,
-        0.0,
-        intercept if by_class else float(np.ravel(intercept)[0]),
-        _classes(model) or None,
-        parties,
-        {},
-    )
+    called, first = "multinomial" if by_class else loss.name, float(np.ravel(intercept)[0])
+    b = intercept if by_class else first
+    return Model(called, loss.task, 0.0, b, _classes(model) or None, parties, {})
 
 
 def _counts_first(model: Any) -> bool:

@@ -36,6 +36,11 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
     last = model.history_[-1]
     alpha: Any = getattr(model, "alpha_", model.alpha)
     each = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [None] * len(model.party_names_)
+    class_rows: dict[str, int] = {}  # the one that is counted last; none of a private or a regression's fit
+    if hasattr(model, "class_count_"):
+        rows = zip(model.classes_.tolist(), model.class_count_.tolist())
+        ordered = sorted(rows, key=lambda own: own[0] == model.positive_)
+        class_rows = {str(label): count for label, count in ordered}
     result = {
         "status": str(model.status_),
         "rounds": model.n_rounds_,
@@ -44,28 +49,14 @@ def report(model: JointClassifier | JointRegressor, out: str | os.PathLike[str] 
         "gap_absolute": last.gap_absolute,
         "gap_within": last.gap_within,
         "n_samples": model.n_samples_fit_,
-        "class_rows": _class_rows(model),
+        "class_rows": class_rows,
         "lambda": None if each[0] is not None else float(alpha),
         "parties": [
             {"name": name, "n_features": len(held), "lambda": own}
             for name, held, own in zip(model.party_names_, model.party_columns_, each)
         ],
     }
-    records = RunRecords(
-        path=Path(type(model).__name__),
-        history=history_of([record.to_json() for record in model.history_]),
-        result=result,
-        config={},
-        environment={},
-        evaluation=None,
-        privacy=None if model.privacy is None else model.privacy_,
-    )
+    history = history_of([record.to_json() for record in model.history_])
+    privacy = None if model.privacy is None else model.privacy_
+    records = RunRecords(Path(type(model).__name__), history, result, {}, {}, None, privacy)
     return write_records(records, Path(out))
-
-
-def _class_rows(model: Any) -> dict[str, int]:
-    """Rows of each class, the one that is counted last; none of a private or a regression's fit."""
-    if not hasattr(model, "class_count_"):
-        return {}
-    rows = zip(model.classes_.tolist(), model.class_count_.tolist())
-    return {str(label): count for label, count in sorted(rows, key=lambda own: own[0] == model.positive_)}

@@ -124,6 +124,8 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> list[Array]:
         """Choose bins; each party's rows as WOE of the other folds."""
+        import pandas as pd
+
         check_numbers(self, "max_bins", "min_share", "min_events", *["min_iv"] * (self.min_iv is not None))
         ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
         rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
@@ -134,17 +136,14 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         check_index(tables_of(X) or {None: X}, y, sample_weight=sample_weight)
         tables = self._tables(X, reset=True)
         said = self._labels(y, tables[0].n_rows, sample_weight)
-        rows: list[dict[str, Any]] = []
-        notes: list[str] = []
+        rows, notes = list[dict[str, Any]](), list[str]()
         self.encoders_, features = {}, []
         with naming_parameters():
             binning = Binning(rules, {k: way for k, way in ways.items() if k}, own, self.min_iv)
             binning.check_names([name for table in tables for name in table.names])
             for party, table in zip(self.party_names_, tables):
-                columns = (_raw(table, name) for name in table.names)
-                encoder, X_woe = bin_columns(
-                    party, Encoder((), "indicator"), columns, said, binning, rows, notes
-                )
+                columns, nothing = (_raw(table, name) for name in table.names), Encoder((), "indicator")
+                encoder, X_woe = bin_columns(party, nothing, columns, said, binning, rows, notes)
                 if not encoder.columns:
                     beyond = f"no column of {party} says anything about the labels beyond luck"
                     raise InputError(f"X: {beyond}: leave the party out, or bring more rows")
@@ -152,13 +151,6 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
                 features.append(X_woe)
             for line in notes:
                 warnings.warn(_by_parameter(line), stacklevel=3)
-        self._tell(rows)
-        return features
-
-    def _tell(self, rows: list[dict[str, Any]]) -> None:
-        """Set the tables of columns and bins."""
-        import pandas as pd
-
         self.columns_ = pd.DataFrame(rows)
         worth = {(row["party"], row["column"]): {k: row[k] for k in ("iv", "iv_cross")} for row in rows}
         self.bins_ = pd.DataFrame(
@@ -167,6 +159,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
             for column in encoder.columns
             for row in bin_rows(party, column)
         )
+        return features
 
     def _labels(self, y: Any, n_rows: int, sample_weight: Any) -> tuple[Array, Array]:
         """Whether each row is of the class that is counted, and its weight, of mean 1."""

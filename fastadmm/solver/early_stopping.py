@@ -7,7 +7,7 @@ runs, whose rounds are charged in advance, do not have this rule.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,31 +53,23 @@ class EarlyStopping:
 
 def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
     """Linear predictor of rows. Shapes: each of weights (d_m,); intercept (C,); the result (N,) or (N, C)."""
-    if loss.vector:
-        first, *others = zip(rows.blocks, weights)
-        scores = _of_classes(*first, engine)
-        for block, x in others:  # never all parties' shares at once
-            scores += _of_classes(block, x, engine)
-        return predictor_of(rows, [scores], intercept, loss, engine)
-    total, own = rows.blocks[0].product(weights[0], engine), np.empty(len(rows.y))
-    for block, x in zip(rows.blocks[1:], weights[1:]):
-        block.product_into(x, own, engine)
-        engine.plus(total, own, out=total)
-    return engine.plus(rows.offset, total, intercept, out=total)
+
+    def share(block: FeatureBlock, x: Array) -> Array:
+        if not loss.vector:
+            return block.product(x, engine)
+        return block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
+
+    # One by one: never all parties' shares at once.
+    return predictor_of(rows, map(share, rows.blocks, weights), intercept, loss, engine)
 
 
-def _of_classes(block: FeatureBlock, x: Array, engine: Engine) -> Array:
-    return block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
-
-
-def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
+def predictor_of(rows: TestSet, scores: Iterable[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
     """Linear predictor of rows, from the parties' shares of it.
 
     Shapes: each of scores (N,); intercept (C,); the result (N,) or (N, C).
     """
     if not loss.vector:
-        total = functools.reduce(engine.plus, scores)
-        return engine.plus(rows.offset, total, intercept)
+        return engine.plus(rows.offset, functools.reduce(engine.plus, scores), intercept)
     z = functools.reduce(np.add, scores).reshape(-1, len(rows.y)).T + intercept
     offset = rows.offset
     if offset.ndim == 2:
@@ -171,6 +163,6 @@ class ValidationWatch(KeptModel):
     def export(self) -> dict[str, Any]:
         return {**super().export(), "best": self.best}
 
-    def restore(self, saved: dict[str, Any], weights: list[Array]) -> None:
-        super().restore(saved, weights)
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
         self.best = float(saved["best"])

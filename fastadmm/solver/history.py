@@ -101,12 +101,11 @@ class KeptModel:
         record = json.dumps(self.record.to_json()) if self.record else ""
         return {"record": record, "intercept": self.intercept}
 
-    def restore(self, saved: dict[str, Any], weights: list[Array]) -> None:
-        """Inverse of :meth:`export`, with the weights."""
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
         self.record = RoundRecord.from_json(json_of(saved["record"])) if saved["record"] else None
         held = saved["intercept"]
         self.intercept = np.array(held) if np.ndim(held) else float(held)
-        self.weights = [np.array(w) for w in weights]
 
 
 class LowestModel(KeptModel):

@@ -74,15 +74,9 @@ def multiclass_metrics(
     for c, name in enumerate(classes):
         is_class, said = y_ == c, predicted == c
         both, of_class, of_said = (float(weight[m].sum()) for m in (is_class & said, is_class, said))
-        rows.append(
-            {
-                "name": name,
-                "weight": of_class,
-                "precision": both / of_said if of_said > 0.0 else None,
-                "recall": both / of_class if of_class > 0.0 else None,
-                "auc": _auc(is_class.astype(np.float64), prob[:, c], weight),
-            }
-        )
+        precision, recall = (both / of if of > 0.0 else None for of in (of_said, of_class))
+        own = {"name": name, "weight": of_class, "precision": precision, "recall": recall}
+        rows.append({**own, "auc": _auc(is_class.astype(np.float64), prob[:, c], weight)})
     auc = _mean_area([row["auc"] for row in rows])
     return {**_of_probabilities(y_, prob, weight), "auc": auc, "classes": rows}
 
@@ -254,22 +248,15 @@ def _calibration(y: NDArray, prob: NDArray, weight: NDArray) -> dict[str, Any]:
     tie_bin = np.minimum((middle * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
     which = np.repeat(tie_bin, np.diff(np.r_[starts, prob.size]))
     bins, error = [], 0.0
-    for k in range(CALIBRATION_BINS):
-        members = which == k
-        bin_weight = float(weight[members].sum())
-        if bin_weight == 0.0:
+    for members in (which == k for k in range(CALIBRATION_BINS)):
+        held = weight[members]
+        if (size := float(held.sum())) == 0.0:
             continue
-        mean_predicted = float(weight[members] @ prob[members] / bin_weight)
-        observed_rate = float(weight[members] @ y[members] / bin_weight)
-        error += bin_weight / total * abs(mean_predicted - observed_rate)
-        bins.append(
-            {
-                "mean_predicted": mean_predicted,
-                "observed_rate": observed_rate,
-                "count": int(np.count_nonzero(members)),
-                "weight": bin_weight,
-            }
-        )
+        predicted, observed = float(held @ prob[members] / size), float(held @ y[members] / size)
+        error += size / total * abs(predicted - observed)
+        count = int(np.count_nonzero(members))
+        means = {"mean_predicted": predicted, "observed_rate": observed}
+        bins.append({**means, "count": count, "weight": size})
     return {"bins": bins, "expected_calibration_error": float(error)}
 
 

@@ -84,18 +84,12 @@ class SolverOptions:
             raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
         if self.penalty is not None and self.penalty > LARGEST_FACTOR:
             raise ConfigError(f"penalty: {self.penalty!r} is above {LARGEST_FACTOR:g}")
-        if self.acceleration not in ("auto", "anderson", "none"):
-            raise ConfigError(
-                f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none"
-            )
+        choices = {"acceleration": ("auto", "anderson", "none"), "directions": DIRECTIONS, "secrecy": SECRECY}
+        for name, known in choices.items():
+            if (chosen := getattr(self, name)) not in known:
+                raise ConfigError(f"{name}: unknown choice {chosen!r}; choose {', '.join(known)}")
         if self.n_threads is not None and self.n_threads < 1:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
         if self.history is not None and self.history < 0:
             raise ConfigError(f"history: {self.history!r} must not be negative")
-        if self.directions not in DIRECTIONS:
-            raise ConfigError(
-                f"directions: unknown choice {self.directions!r}; choose {', '.join(DIRECTIONS)}"
-            )
-        if self.secrecy not in SECRECY:
-            raise ConfigError(f"secrecy: unknown choice {self.secrecy!r}; choose {', '.join(SECRECY)}")
         choose_scheme(self)

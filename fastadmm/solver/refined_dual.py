@@ -54,10 +54,8 @@ def refined_dual(
     for penalty, x in zip(problem.penalties, weights):
         first, second = penalty.coefficients
         own = penalty.regularizer.stiffness(x) * x if first > 0.0 else np.zeros_like(x)
-        if np.linalg.norm(x) >= 0.999 * penalty.constraint.radius:
-            return None  # the ball holds it
-        if penalty.constraint.coupled:
-            return None  # its equations do
+        if penalty.constraint.coupled or np.linalg.norm(x) >= 0.999 * penalty.constraint.radius:
+            return None  # its equations or the ball hold it
         slopes.append(first * own + second * x)
         held.append(penalty.held(x))
     free = [np.flatnonzero(~own) for own in held]
@@ -76,7 +74,9 @@ def refined_dual(
     rank = int((pivots > _SAME_COLUMN * pivots.max(initial=0.0)).sum())
     own, r = order[:rank], r[:rank, :rank]
     for _ in range(_PASSES):
-        missing = np.array([target[j] - _sum(columns[:, j], u) for j in range(len(target))])
+        pairs = (exact_products(column, u) for column in columns.T)
+        sums = [float(np.sum(high.astype(np.longdouble)) + np.sum(low)) for high, low in pairs]
+        missing = target - np.array(sums)
         w = np.zeros(len(size))
         if not np.isfinite([*r.ravel(), *missing, *size]).all():
             return None  # numbers so large that their squares overflow
@@ -97,9 +97,3 @@ def _bends(problem: Problem, z: Array, u: Array, engine: Engine) -> Array:
     low, high = ends
     room = np.maximum((u - low) * (high - u), 0.0)
     return np.divide(room, weight, out=np.zeros_like(room), where=weight > 0.0)
-
-
-def _sum(column: Array, u: Array) -> float:
-    """Inner product in extended precision."""
-    high, low = exact_products(column, u)
-    return float(np.sum(high.astype(np.longdouble)) + np.sum(low))

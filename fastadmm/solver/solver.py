@@ -27,7 +27,7 @@ from fastadmm.proof.prove import prove
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end, pooled_hint, program_line
-from fastadmm.solver.history import LowestModel, RoundRecord, Status
+from fastadmm.solver.history import KeptModel, LowestModel, RoundRecord, Status
 from fastadmm.solver.loop import Attempts, SolveResult, run_rounds, told_by
 from fastadmm.solver.metrics import quick_of
 from fastadmm.solver.options import SolverOptions
@@ -291,20 +291,20 @@ class Solver(Run):
     @property
     def _kept_round(self) -> int | None:
         """The round whose model is returned, where that is not the last one."""
-        kept = self._lower if self.watch is None else self.watch
-        record = None if kept is None else kept.record
-        return None if record is None or record.round == self.n_rounds else record.round
+        kept = self._kept
+        number = None if kept is None or kept.record is None else kept.record.round
+        return None if number == self.n_rounds else number
 
     def proving(self) -> Talk[bool]:
         """Let parties elsewhere prove the model that is returned, unless a round has; True in the end."""
         record = self.last_record
         if self.driver.local or not self.problem.convex or self.diverged or record is None:
             return True
-        held = self.watch or self.lowest
-        if held is not None and held.record is not None and self._kept_round is not None:
+        kept = self._kept
+        if kept is not None and kept.record is not None and self._kept_round is not None:
             with self.engine.limited():
-                self.kept_proof = yield from self._proof_elsewhere(held.intercept, True)
-            held.record = told_by(self.kept_proof, held.record)
+                self.kept_proof = yield from self._proof_elsewhere(kept.intercept, True)
+            kept.record = told_by(self.kept_proof, kept.record)
         elif self.proof_round != self.n_rounds:
             yield from self._prove_round(record)
         return True
@@ -338,8 +338,8 @@ class Solver(Run):
             return self.kept_proof if kept and self._kept_round is not None else of_last
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
-        proof, held = self.prove(weights, intercept), self.watch or self.lowest
-        if kept and held is not None and held.record is not None:
+        proof, held = self.prove(weights, intercept), self._kept if kept else None
+        if held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
@@ -432,29 +432,30 @@ class Solver(Run):
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
-        return {
+        saved = {
             "method": self.method.export(),
             "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
-            "divergence": self.divergence.export(),
-            "attempts": self.attempts.export(),
             "tightened": self.method.tightened,
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
-            **({} if self.watch is None else {"validation": self.watch.export()}),
-            **({} if self.lowest is None else {"lowest": self.lowest.export()}),
-            **({} if self.traffic is None else {"traffic": self.traffic.export()}),
-            **({} if self.driver.local else {"between": self._export_between()}),
+            **{name: part.export() for name, part in self._states.items()},
         }
+        if not self.driver.local:  # what proves a model of columns elsewhere: nobody is asked again later
+            between: dict[str, Any] = {"bound": self.method.bound}
+            if self.method.witness is not None:
+                between["witness"] = self.method.witness
+            if self.proof is not None and self.proof_round == self.n_rounds:
+                between["proof"] = exported(self.proof)
+            saved["between"] = between
+        return saved
 
-    def _export_between(self) -> dict[str, Any]:
-        """What proves a model whose columns are elsewhere: nobody is asked again where a run goes on."""
-        witness, of_last = self.method.witness, self.proof is not None and self.proof_round == self.n_rounds
-        return {
-            "bound": self.method.bound,
-            **({} if witness is None else {"witness": witness}),
-            **({} if self.proof is None or not of_last else {"proof": exported(self.proof)}),
-        }
+    @property
+    def _states(self) -> dict[str, Any]:
+        """What saves itself, as far as this run has it."""
+        kept = {"validation": self.watch, "lowest": self.lowest, "traffic": self.traffic}
+        states = {"divergence": self.divergence, "attempts": self.attempts, **kept}
+        return {name: part for name, part in states.items() if part is not None}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Each party's own arrays, its weights among them."""
@@ -481,19 +482,14 @@ class Solver(Run):
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
-        self.divergence.restore(saved["divergence"])
-        if "attempts" in saved:  # not in runs that began without them
-            self.attempts.restore(saved["attempts"])
-            self.method.tighten(float(saved["tightened"]))
+        for name, part in self._states.items():
+            if name in saved:  # what runs had that began with an earlier version
+                part.restore(saved[name])
+        self.method.tighten(float(saved.get("tightened", 1.0)))
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json_of(saved["last_record"]))
-        if self.watch is not None:
-            self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
-        if self.lowest is not None and "lowest" in saved:  # not in runs that began without it
-            own = [state["best_weights"] for state in parties if "best_weights" in state]
-            self.lowest.restore(saved["lowest"], own)
-        if self.traffic is not None and "traffic" in saved:  # not in runs that began without it
-            self.traffic.restore(saved["traffic"])
+        if (held := self.watch or self.lowest) is not None:
+            held.weights = [np.array(own["best_weights"]) for own in parties if "best_weights" in own]
         if "between" in saved and not self.driver.local:
             between = saved["between"]
             self.method.bound, self.method.witness = float(between["bound"]), between.get("witness")
@@ -552,11 +548,15 @@ class Solver(Run):
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of a better model, where held-out rows or the objective say so."""
-        kept = self._lower if self.watch is None else self.watch
+        kept = self._kept
         if kept is None or kept.record is None:
             return None
-        weights, record = [np.array(w) for w in kept.weights], kept.record
-        return weights, self._outer(weights, kept.intercept), record
+        weights = [np.array(w) for w in kept.weights]
+        return weights, self._outer(weights, kept.intercept), kept.record
+
+    @property
+    def _kept(self) -> KeptModel | None:
+        return self._lower if self.watch is None else self.watch
 
     @property
     def _lower(self) -> LowestModel | None:

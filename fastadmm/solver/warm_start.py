@@ -12,7 +12,7 @@ import numpy as np
 
 from fastadmm.errors import InputError
 from fastadmm.method.method import Method
-from fastadmm.problem.constraints import AllSpace, Constraint
+from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -62,13 +62,9 @@ def check_start(start: StartingPoint, problem: Problem) -> StartingPoint:
 
 
 def begin_at(method: Method, start: StartingPoint, problem: Problem) -> None:
-    """Let the first round of a prepared method begin at given weights."""
-    weights = [_allowed(own, x) for own, x in zip(problem.party_constraints, start.weights)]
+    """Let the first round of a prepared method begin at given weights, as far as sets allow them."""
+    weights = []
+    for own, x in zip(problem.party_constraints, start.weights):
+        each = x.ndim == 1 or isinstance(own, AllSpace)
+        weights.append(own.project(x) if each else np.stack([own.project(c) for c in x.T], axis=1))
     method.begin_at(weights, start.intercept)
-
-
-def _allowed(constraint: Constraint, x: Array) -> Array:
-    """What a set allows of weights of shape (d,), or of each column of (d, C)."""
-    if x.ndim == 1 or isinstance(constraint, AllSpace):
-        return constraint.project(x)
-    return np.stack([constraint.project(column) for column in x.T], axis=1)
