@@ -126,11 +126,6 @@ def loss_curvature(name: str, z: Array, s: Array) -> Array:
     return s * e / (1 + e) ** 2
 
 
-def dense(matrix: object) -> Array:
-    """Any matrix as a dense float64 array."""
-    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
-
-
 # --- the optimum, by Newton's method on all columns together
 @dataclass
 class Optimum:
@@ -228,7 +223,7 @@ class NaiveADMM:
         fit_intercept: bool = False,
     ) -> None:
         self.scheme, self.loss, self.fit_intercept = scheme, loss, fit_intercept
-        self.blocks = [dense(block) for block in blocks]
+        self.blocks = [np.asarray(b.toarray() if hasattr(b, "toarray") else b, dtype=float) for b in blocks]
         self.y = np.asarray(y, dtype=float)
         n = len(self.y)
         #: one penalty per sample

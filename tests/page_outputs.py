@@ -12,6 +12,11 @@ CHANGING = re.compile(
 ROUNDING = 1e-9
 
 
+def anchor_of(heading: str) -> str:
+    """The anchor that code hosts make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
 def between_markers(page: str, name: str, text: str) -> str:
     """A page with a text between the markers of a name."""
     begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"

@@ -84,15 +84,11 @@ def other_problem(name):
     return make_problem([dense, sparse], y, lam=1e-3, **OTHERS[name])
 
 
-def options_of(threads=1):
-    return SolverOptions(gap=1e-6, max_rounds=8, n_threads=threads)
-
-
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("stalled", [False, True])
 @pytest.mark.parametrize("name", OTHERS)
 def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
-    problem, options = other_problem(name), options_of()
+    problem, options = other_problem(name), SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)
     if stalled:
         monkeypatch.setattr(stall_watch, "PATIENCE", 2)
         monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)

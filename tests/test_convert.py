@@ -16,12 +16,9 @@ from scipy import sparse
 from run_tools import python
 
 
-def toarray(X: object) -> np.ndarray:
-    return X.toarray() if sparse.issparse(X) else np.asarray(X)
-
-
 def matrix(path: Path) -> np.ndarray:
-    return np.hstack([toarray(party.load()) for party in open_partition(path).parties])
+    blocks = [party.load() for party in open_partition(path).parties]
+    return np.hstack([X.toarray() if sparse.issparse(X) else X for X in blocks])
 
 
 def run(*arguments: object) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import fastadmm
 import pytest
 
-from page_outputs import agrees
+from page_outputs import agrees, anchor_of
 from run_tools import forking_commands
 from scripts import script_of
 
@@ -78,11 +78,6 @@ def tracked_texts():
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
-
-
-def slug(heading):
-    """The anchor that code hosts make of a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def test_the_readme_runs(tmp_path):
@@ -198,7 +193,7 @@ def test_relative_links_exist(page):
         assert path.exists(), f"{page.name}: {target} does not exist"
         if anchor and path.suffix == ".md":
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
+            assert anchor in map(anchor_of, headings), f"{page.name}: {target} has no such heading"
 
 
 def test_readme_numbers_are_the_measured_ones_and_hold_what_it_claims():

@@ -14,12 +14,6 @@ from resumed import assert_resumed_is_the_same
 from scripts import script_of
 
 
-def made(seed):
-    """A problem of ``bench/few_rows.py``."""
-    _, blocks, y, given = script_of("bench/few_rows.py").generate_ridge(seed)
-    return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
-
-
 def known(party_kernels, directions=None, rounds=6):
     rng = np.random.default_rng(0)
     n = len(party_kernels[0])
@@ -56,7 +50,8 @@ def test_where_rows_are_few():
 )
 @pytest.mark.parametrize("directions", ["auto", "one", "both"])
 def test_wide_tables_are_certified_soon(seed, rounds, directions):
-    problem = made(seed)
+    _, blocks, y, given = script_of("bench/few_rows.py").generate_ridge(seed)
+    problem = make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
     if directions != "auto" and not problem.loss.smooth:
         pytest.skip("losses with kinks send one")
     # One direction in a round is half of the messages.

@@ -10,16 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from page_outputs import anchor_of
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
 MEASURED = json.loads((ROOT / "bench" / "private_utility.json").read_text(encoding="utf-8"))
 
 MODULES = ("fusion", "fusion_fit", "fusion_mechanisms", "fusion_party", "public")
-
-
-def anchors():
-    headings = re.findall(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def resolve(name):
@@ -55,7 +52,7 @@ def test_the_page_measures_and_defaults_are_the_programs():
 
 
 def test_functions_and_theorems_name_each_other():
-    known = anchors()
+    known = {anchor_of(heading) for heading in re.findall(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)}
     named = {}
     for module in MODULES:
         loaded = importlib.import_module(f"fastadmm.privacy.{module}")

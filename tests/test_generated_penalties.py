@@ -171,7 +171,7 @@ def test_the_default_never_diverges_and_is_right(seeds):
         problem = make_problem(case.blocks, case.y, loss=case.loss, lam=case.lam, fit_intercept=False, **more)
         result = solve(problem, SolverOptions(max_rounds=MAX_ROUNDS, n_threads=1))
         best, optimal = reference(case)
-        scale = max(1.0, case.value(np.zeros(problem_width(case))))
+        scale = max(1.0, case.value(np.zeros(case.edges[-1])))
         assert result.status is not Status.DIVERGED, (seed, case)
         assert result.objective <= best + ACCURACY * scale, (seed, case)
         # Without a regulariser weights may grow for ever; their messages are rounded relative to the largest.
@@ -184,8 +184,3 @@ def test_the_default_never_diverges_and_is_right(seeds):
         for record in result.history:
             # The reference is feasible: no valid bound lies above it.
             assert record.objective - record.gap_absolute <= best + ROUNDING * scale, (seed, case)
-
-
-def problem_width(case):
-    """Number of columns of all parties."""
-    return int(case.edges[-1])

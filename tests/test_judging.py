@@ -110,7 +110,7 @@ def test_the_interval_of_an_auc():
     assert logit[1] - logit[0] == pytest.approx(logit[2] - logit[1])
     assert auc_interval(y, score, np.full(len(y), 7.0)) == pytest.approx(found, rel=1e-12)
     # a bootstrap over rows sees the same spread, also with weights
-    rng, weight = np.random.default_rng(2), rng_weights(len(y))
+    rng, weight = np.random.default_rng(2), np.random.default_rng(3).uniform(0.2, 3.0, len(y))
     areas = []
     for _ in range(400):
         at = rng.integers(0, len(y), len(y))
@@ -119,10 +119,6 @@ def test_the_interval_of_an_auc():
     assert weighted[2] == pytest.approx(np.std(areas), rel=0.15)
     assert auc_interval(y, y, np.ones(len(y))) is None  # no error to learn from
     assert auc_interval(y, score, (np.cumsum(y) <= 1.0) * 1.0) is None  # one row of a class
-
-
-def rng_weights(n):
-    return np.random.default_rng(3).uniform(0.2, 3.0, n)
 
 
 def test_bins_and_stability():

@@ -31,11 +31,6 @@ CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 EXACT = SolverOptions(gap=1e-10)
 
 
-def diabetes(**more):
-    X, y = DIABETES
-    return make_problem([X[:, :4], X[:, 4:]], y, loss="squared", **more)
-
-
 def cancer(**more):
     X, y = CANCER
     return make_problem([X[:, :10], X[:, 10:]], y.astype(float), **more)
@@ -81,7 +76,11 @@ def test_grids_and_choices():
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_the_path_is_scikit_learns_enet_path(l1_ratio):
     X, y = DIABETES
-    problem = diabetes(regularizer="elastic_net", regularizer_parameters={"l1_ratio": l1_ratio})
+    X, y = DIABETES
+    problem = make_problem(
+        [X[:, :4], X[:, 4:]], y, loss="squared", regularizer="elastic_net",
+        regularizer_parameters={"l1_ratio": l1_ratio},
+    )  # fmt: skip
     points = path(problem, options=EXACT, length=8)
     alphas, coefs, _ = enet_path(
         X, y - y.mean(), l1_ratio=l1_ratio, alphas=[p.lam for p in points], tol=1e-12, max_iter=100_000

@@ -9,24 +9,17 @@ from pathlib import Path
 import fastadmm.privacy
 import pytest
 
+from page_outputs import anchor_of
 from scripts import script_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def slug(heading):
-    """Anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+_PARTS = re.split(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
 
-
-def sections():
-    """Text of every section by anchor, up to the next heading."""
-    parts = re.split(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
-    return {slug(heading): body for heading, body in zip(parts[1::2], parts[2::2])}
-
-
-SECTIONS = sections()
+#: Text of every section by anchor, up to the next heading.
+SECTIONS = {anchor_of(heading): body for heading, body in zip(_PARTS[1::2], _PARTS[2::2])}
 
 
 #: Modules elsewhere that sections name.

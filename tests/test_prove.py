@@ -16,15 +16,10 @@ from prove.references import Upper
 PARAMETERS = {"huber": {"delta": 0.7}, "tweedie": {"power": 1.3}, "negative_binomial": {"alpha": 0.4}}
 
 
-def fraction(value):
-    man, exponent = value
-    return Fraction(int(man)) * Fraction(2) ** exponent
-
-
 def test_numbers_and_claims_are_whole():
     values = np.array([0.1, -3e-17, 0.0, 7.5e300, 5e-324])
     ints, exponent = whole(values)
-    assert [fraction((m, exponent)) for m in ints] == [Fraction(v) for v in values]
+    assert [Fraction(int(m)) * Fraction(2) ** exponent for m in ints] == [Fraction(v) for v in values]
     # Every claim has a column.
     text = table(counts([]))
     assert all(claim.replace("_", " ") in text for claim in CLAIMS)

@@ -149,10 +149,6 @@ def write_shops(folder, n, seed):
     return bank, shop
 
 
-def log_loss(folder):
-    return json.loads((folder / "result.json").read_text())["comparison"]["test_loss"]["fusion"]
-
-
 def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, capsys):
     (tmp_path / "columns.toml").write_text(DESCRIPTION)
     arguments = ("convert", "--id", "id", "--label", "y")
@@ -170,7 +166,7 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     assert statement["epsilon"] == pytest.approx(1.0)
     y = open_partition(tmp_path / "p2").labels.y
     prior = -np.log([1 - y.mean(), y.mean()]) @ [1 - y.mean(), y.mean()]
-    assert log_loss(out) < prior - 0.05
+    assert json.loads((out / "result.json").read_text())["comparison"]["test_loss"]["fusion"] < prior - 0.05
 
     # Predictions from tables replay bounds, categories and fills, and so does an exported part.
     capsys.readouterr()

@@ -233,9 +233,9 @@ def test_divergence_after_a_limit_or_by_overflow(copies, tmp_path, capsys):
     assert not (tmp_path / "run" / "model").exists()
     # No bound on the gradient: values grow until they are infinite; files stay valid JSON.
     options = ["--scheme", "jacobi", "--loss", "squared", "--lambda", 1e-8, "--json", "--quiet"]
-    assert run("train", copies, *options, "--out", tmp_path / "run") == 8
+    assert run("train", copies, *options, "--out", tmp_path / "infinite") == 8
     out, err = capsys.readouterr()
     assert json.loads(out)["status"] == "diverged"
     assert err.count("\n") == 1
-    for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines():
+    for line in (tmp_path / "infinite" / "rounds.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))

@@ -17,12 +17,6 @@ START, STOP, N = 3, 1200, 1300
 ROWS = slice(START, STOP)
 
 
-def state(parties=3, seed=0):
-    """Messages before and after, z, u before and after, and a metric."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(2, parties, N)), *rng.normal(size=(3, N)), rng.random(N) + 0.5
-
-
 def untouched(out):
     assert np.isnan(out[..., :START]).all()
     assert np.isnan(out[..., STOP:]).all()
@@ -83,7 +77,9 @@ def test_stacked_rows(threads, idle_machine):
 
 
 def test_centres_where_every_sample_has_a_penalty():
-    _, total, _, u, metric = state()
+    rng = np.random.default_rng(0)
+    total, u = rng.normal(size=(2, N))
+    metric = rng.random(N) + 0.5
     weight = np.random.default_rng(3).random(N)
     out, r = np.full((2, N), np.nan), 0.3 * metric
     centres_in_metric(total, u, weight, 0.3, metric, *out, START, STOP)

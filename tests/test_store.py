@@ -34,11 +34,6 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def hidden(directory):
-    """Temporary files left behind."""
-    return [entry.name for entry in directory.rglob(".*")]
-
-
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_a_digest_tells_every_value_place_and_name(kind):
     def digest(matrix, names="ab", dtype="float64"):
@@ -319,7 +314,7 @@ def test_partitions_with_and_without_labels(tmp_path):
     text = (tmp_path / "a.parts" / "partition.toml").read_text()
     assert text.count("[[party]]") == 2
     assert "/some" not in text
-    assert hidden(tmp_path) == []
+    assert list(tmp_path.rglob(".*")) == []
     # Partition without labels.
     tmp_path = within(tmp_path)
     with create_partition(tmp_path / "a.parts", task="regression") as partition:

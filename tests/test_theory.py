@@ -43,11 +43,6 @@ def test_theorems_1_and_2_of_the_paper_fail_at_their_own_penalty():
 
 
 # --- Lemmas 3 and 4
-def spread(d):
-    """Sum of |d_m|^2, of the rows of d."""
-    return float((d * d).sum())
-
-
 def lagrangian_steps(problem, r, rounds):
     """Change of the augmented Lagrangian in each round of `jacobi` from the second, and what bounds it.
 
@@ -89,7 +84,7 @@ def lagrangian_steps(problem, r, rounds):
                 "printed": -(gamma / 2 - largest) @ squares - gain,
                 "half": -(gamma / 2 - r / 2 * largest) @ squares - gain,
                 "corrected": -(gamma / 2 - r / 2 * (n_parties - 1) * largest) @ squares - gain,
-                "messages": r / 2 * (np.sum(d.sum(axis=0) ** 2) - 2 * spread(d))
+                "messages": r / 2 * (np.sum(d.sum(axis=0) ** 2) - 2 * float((d * d).sum()))
                 - ridge / 2 * squares.sum()
                 - gain,
             }

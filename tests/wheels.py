@@ -53,11 +53,6 @@ print(", ".join(f"{name} {metadata.version(name)}" for name in shown))
 """
 
 
-def build(place: Path) -> None:
-    """Build the source archive, and the wheel from it, into a directory."""
-    call(sys.executable, "-P", "-m", "build", "--outdir", place, ROOT)
-
-
 def call(*words: object, **more: object) -> str:
     """Run a command, and give its standard output; what it says if it fails becomes the error."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
@@ -112,7 +107,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         dist = asked.dist or Path(name)
         if asked.dist is None:
-            build(dist)
+            call(sys.executable, "-P", "-m", "build", "--outdir", dist, ROOT)
         for python in asked.python:
             for way, pattern, options in WAYS:
                 (archive,) = dist.resolve().glob(pattern)

@@ -105,10 +105,6 @@ def _owners_result(home: Path) -> Any:
     return result["status"], result["rounds"], sorted(os.listdir(home / "run" / "answers"))
 
 
-def _path_result(home: Path) -> Any:
-    return (home / "run" / "path.json").read_bytes(), _run_result(home)
-
-
 def _partition_result(home: Path) -> Any:
     from fastadmm.store.partition import open_partition
 
@@ -169,7 +165,9 @@ def subjects() -> dict[str, Subject]:
         "convert a table": Subject(convert, _same(convert, "out.parts"), _partition_result),
         "train, subspace": Subject(train, _resumed(train), _run_result),
         "train, sharing with l1": Subject(sharing, _resumed(sharing), _run_result),
-        "regularisation path": Subject(path, _resumed(path), _path_result),
+        "regularisation path": Subject(
+            path, _resumed(path), lambda home: ((home / "run" / "path.json").read_bytes(), _run_result(home))
+        ),
         "private, fusion": Subject(fusion, _resumed(fusion), _private_result, "run/messages/*.npz"),
         "private, message": Subject(message, _resumed(message), _private_result, "run/messages/*.npz"),
         "owners of rows": Subject(owners, owners_again, _owners_result, "run/answers/round-*"),

@@ -119,7 +119,8 @@ def _conic(exact: Exact, reach: list[Any] | None) -> list[Point]:
     X, centres, sizes = _standardised(exact)
     draw, C = exact.draw, exact.n_classes
     w, b = cp.Variable((exact.d, C)), cp.Variable((1, C))
-    z = X @ w + _offsets(exact)
+    given = exact.draw.offset
+    z = X @ w + (0.0 if given is None else given.reshape(exact.n, -1))
     if draw.fit_intercept:
         z = z + np.ones((exact.n, 1)) @ b
     weight = np.array([float(s / exact.total) for s in exact.weight])
@@ -164,11 +165,6 @@ def _attempt(problem: Any, solver: str, w: Any) -> Array | None:
             return None
     value = None if w.value is None else np.asarray(w.value)
     return value if value is not None and np.isfinite(value).all() else None
-
-
-def _offsets(exact: Exact) -> Array:
-    given = exact.draw.offset
-    return np.zeros((exact.n, exact.n_classes)) if given is None else given.reshape(exact.n, -1)
 
 
 def _set(exact: Exact, w: Any, sizes: Array, reach: list[Any] | None) -> tuple[list[Any], bool]:
