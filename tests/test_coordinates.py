@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.blocks.columns import Columns
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.common_shift import common_shift
+from fastadmm.parties.face_classes import common_shift
 
 
 def blocks_of(dense):

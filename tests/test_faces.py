@@ -9,8 +9,7 @@ import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
-from fastadmm.parties.active_set import ActiveSet
-from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
+from fastadmm.parties.direction_span import ActiveSet, DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.penalty import PartyPenalty

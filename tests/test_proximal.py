@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
 from fastadmm.coordinator.proximal import coordinator
-from fastadmm.parties.active_set import ActiveSet
+from fastadmm.parties.direction_span import ActiveSet
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve

@@ -9,7 +9,7 @@ from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.method.class_certificate import class_curvature_about
-from fastadmm.parties.common_shift import common_shift
+from fastadmm.parties.face_classes import common_shift
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris

@@ -212,32 +212,3 @@ def class_curvature_about(problem: Problem, z: Array, reach: float, out: Array, 
     for own in h:
         own *= (1.0 - less * less) / (2.0 * reach) / (lowest + own / weight * (1.0 - less) ** 2)
     return out
-
-
-def update_class_z_u(
-    problem: Problem,
-    total: Array,
-    u_before: Array,
-    penalty: float,
-    z: Array,
-    u: Array,
-    intercept: Array,
-    engine: Engine,
-) -> Array:
-    """z- and u-update of ADMM sharing with C numbers per sample.
-
-    Returns: the intercepts; zero where none are fitted.
-    Shapes: total, u_before, z, u (C N,); intercept, the result (C,).
-    Scaling: penalty summed scaling.
-    """
-    loss, centre = multinomial_of(problem), total + u_before / penalty
-
-    def prox(b: Array) -> tuple[Array, Array]:
-        moved = shifted(problem.offset, b)
-        return loss.prox_classes(centre, moved, problem.y, problem.weight, penalty, z, u, engine)
-
-    if problem.fit_intercept:
-        return class_root(prox, np.broadcast_to(intercept, (problem.n_outputs,)))
-    nothing = np.zeros(problem.n_outputs)
-    prox(nothing)
-    return nothing

@@ -22,7 +22,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import MAX_STEPS
 from fastadmm.method.class_certificate import multinomial_of
-from fastadmm.method.span import Best, Here, Secant, SpanPoint, is_lower, span_solver
+from fastadmm.method.span import Best, Here, Secant, Span, SpanPoint, is_lower, span_solver
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
@@ -94,7 +94,7 @@ def minimise_over_class_span(
     if len(messages) == 0:
         return point
     span = ClassSpan(problem, messages, engine)
-    return _descend(span, span.start(point), tolerance, hessian)
+    return _descend(span, span.begin(point), tolerance, hessian)
 
 
 def _descend(span: ClassSpan, here: Here, tolerance: float, hessian: ClassSpanHessian) -> SpanPoint:
@@ -123,7 +123,7 @@ def _step(span: ClassSpan, here: Here, step: Array) -> tuple[Here, Array] | None
     if not (math.isfinite(promised) and promised > 0.0):
         return None
     while length > _SHORTEST:
-        trial = span.advance(here.point, length * step)
+        trial = span.moved(here.point, length * step)
         if is_lower(span, here, trial, length * step):
             return trial, length * step
         # To where the derivative along the step, as far as it is linear, is zero.
@@ -132,15 +132,12 @@ def _step(span: ClassSpan, here: Here, step: Array) -> tuple[Here, Array] | None
     return None
 
 
-class ClassSpan:
+class ClassSpan(Span):
     """Passes over the messages of one problem."""
 
-    def __init__(self, problem: Problem, messages: Array, engine: Engine) -> None:
-        self.problem, self.messages, self.engine = problem, messages, engine
-        self.scale = problem.regularization
-        self.lead = int(problem.fit_intercept)
+    problem: Problem
 
-    def start(self, point: SpanPoint) -> Here:
+    def begin(self, point: SpanPoint) -> Here:
         """A point whose loss and gradient are known."""
         assert point.gradient is not None
         rows = point.gradient.reshape(self.problem.n_outputs, -1)
@@ -156,7 +153,7 @@ class ClassSpan:
         found: Array = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return found
 
-    def advance(self, old: SpanPoint, step: Array) -> Here:
+    def moved(self, old: SpanPoint, step: Array) -> Here:
         """The point a step further: messages are read once."""
         problem, lead = self.problem, self.lead
         c, b = old.coefficients + step[:, lead:], old.intercept
@@ -187,4 +184,4 @@ class ClassSpan:
     def gap_share(self, here: Here) -> float:
         """What the coefficients' slope adds to the duality gap."""
         slope = here.slope[:, self.lead :]
-        return float(np.sum(slope * slope)) / (2.0 * self.problem.regularization)
+        return float(np.sum(slope * slope)) / (2.0 * self.scale)

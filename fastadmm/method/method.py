@@ -13,12 +13,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 
 _T = TypeVar("_T")
 
@@ -101,14 +98,12 @@ def translated(
 
 def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
     """What of a state has numbers for each row: the arrays of some keys, as far as they are there."""
-    found = {}
-    for path in keys:
-        here: Any = state
-        for name in path.split("/"):
-            here = here.get(name) if isinstance(here, Mapping) else None
-        if here is not None:
-            found[path] = here
-    return found
+
+    def inside(here: Any, name: str) -> Any:
+        return here.get(name) if isinstance(here, Mapping) else None
+
+    found: dict[str, Any] = {path: reduce(inside, path.split("/"), state) for path in keys}
+    return {path: rows for path, rows in found.items() if rows is not None}
 
 
 def without_rows(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -194,6 +189,9 @@ class Method(Saved, ABC):
     bounds_objective: ClassVar[bool] = False
     #: Which calls of the table its parties answer.
     family: str
+    #: Kind of its parties; how these solve their x-updates, where they have some.
+    party_type: Any
+    x_update: str = "auto"
     #: Of the run.
     problem: Problem
     engine: Engine
@@ -245,15 +243,14 @@ class Method(Saved, ABC):
 
     def make_parties(self) -> Sequence[Any]:
         """New parties over the problem's blocks."""
-        problem = self.problem
+        problem, made = self.problem, []
+        given = {"n_classes": problem.n_outputs, "x_update": self.x_update}
         penalties = problem.party_regularizers, problem.party_constraints
-        return [self.make_party(*own) for own in zip(problem.names, problem.blocks, *penalties)]
-
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> Any:
-        """A new party."""
-        raise NotImplementedError
+        for name, block, *own in zip(problem.names, problem.blocks, *penalties):
+            given["regularizer"], given["constraint"] = own
+            taken = (given[key] for key in self.party_type.takes)
+            made.append(self.party_type(name, block, problem.regularization, self.engine, *taken))
+        return made
 
     def prepare_parties(self) -> None:
         """Check and factorise the blocks of the parties of this process."""

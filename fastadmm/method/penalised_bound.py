@@ -41,12 +41,9 @@ class DualShare:
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> DualShare:
         """From a party's answer."""
-        return cls(
-            float(answer["dual_scale"]),
-            float(answer["dual_value"]),
-            float(answer["dual_at_zero"]),
-            float(answer.get("dual_free", 0.0)),
-        )
+        keys = "dual_scale", "dual_value", "dual_at_zero"
+        scale, value, at_zero = (float(answer[key]) for key in keys)
+        return cls(scale, value, at_zero, float(answer.get("dual_free", 0.0)))
 
     @classmethod
     def proved(cls, penalty: PartyPenalty, pull: Array) -> DualShare:

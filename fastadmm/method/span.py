@@ -50,12 +50,10 @@ class SpanPoint:
     sums: tuple[float, float] | None = None
     products: np.ndarray | None = None  # of shape (K,): of messages and gradient; None while unknown
 
-    def left(self, scale: float) -> float:
-        """The coefficients' share of the duality gap, for a ridge of that scale; infinity if unknown."""
-        if self.products is None:
-            return math.inf
-        slope = self.products + scale * self.coefficients
-        return float(slope @ slope) / (2.0 * scale)
+    @property
+    def known(self) -> tuple[float, np.ndarray, tuple[float, float]] | None:
+        """Loss, gradient and its sums; None while they are unknown."""
+        return None if self.gradient is None or self.sums is None else (self.loss, self.gradient, self.sums)
 
 
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
@@ -284,10 +282,6 @@ class Span:
 
     def _unknowns(self, point: SpanPoint) -> np.ndarray:
         return np.append(np.full(self.lead, point.intercept), point.coefficients)
-
-    def between(self, start: SpanPoint, end: SpanPoint) -> np.ndarray:
-        """The step from one point to another, in intercept (if there is one) and coefficients."""
-        return self._unknowns(end) - self._unknowns(start)
 
     def regularised(self, matrix: np.ndarray) -> np.ndarray:
         """Hessian of loss and regulariser, positive definite up to rounding."""

@@ -26,9 +26,8 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction import public_vectors
-from fastadmm.parties.direction_span import DirectionSpan, OwnDirections
+from fastadmm.parties.direction_span import ActiveSet, DirectionSpan, OwnDirections
 from fastadmm.parties.proximal import Opened, WeightedBlock
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised

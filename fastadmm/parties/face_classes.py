@@ -14,7 +14,7 @@ from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.classes import OfClasses
-from fastadmm.parties.common_shift import common_shift
+from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.face import FaceParty, Response
 from fastadmm.parties.proximal import Opened
 from fastadmm.problem.constraints import AllSpace, Constraint
@@ -23,7 +23,7 @@ from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
 _OF_ONE = {several: one for one, several in BY_CLASS.items()}
 
 
-class ClassFaceParty(OfClasses, Opened):
+class ClassFaceParty(OfClasses, OwnDirections, Opened):
     """Holder of a feature block and, for each class, of the directions sent; R and X apply class by class.
 
     Shapes: block (N, d).
@@ -117,12 +117,7 @@ class ClassFaceParty(OfClasses, Opened):
 
     def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
         ends = np.cumsum([len(part.directions) for part in self.parts])
-        if len(coefficients) != ends[-1]:
-            raise Unanswerable(
-                f"{len(coefficients)} coefficients for {ends[-1]} directions that were sent; the "
-                "coordinator's state is another run's"
-            )
-        each = np.split(coefficients, ends[:-1])
+        each = np.split(self._own(coefficients), ends[:-1])
         return np.stack([part.weights(c) for part, c in zip(self.parts, each)], axis=1)
 
     @property
@@ -136,7 +131,7 @@ class ClassFaceParty(OfClasses, Opened):
             part.latest = own
 
     @property
-    def directions(self) -> np.ndarray:
+    def directions(self) -> np.ndarray:  # type: ignore[override]
         """Of all classes, class by class, of shape (K, d)."""
         return np.vstack([part.directions for part in self.parts])
 
@@ -167,3 +162,25 @@ class ClassFaceParty(OfClasses, Opened):
                 if key not in ("directions", "counts") and np.ndim(value) > 0 and len(value) == self.n_classes
             }
             part.restore({**own, "directions": each[c]})
+
+
+def common_shift(weights: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    r"""A number taken from the weights of a column in all classes: it changes the regulariser, not the loss.
+
+    .. math:: \min_t\; \alpha \sum_c |x_c - t| + \tfrac\beta2 \sum_c (x_c - t)^2
+
+    Each class by itself cannot find it: all weights of a column would have to move at once, past the kink of
+    one. Its minimiser is the median of the weights and of C + 1 numbers more (Li & Osher, *A new median
+    formula with applications to PDE based denoising*, 2009); where several are, the one nearest to zero.
+
+    Shapes: weights (C, d); the result (d,).
+    """
+    n = len(weights)
+    if beta == 0.0:
+        ranked = np.sort(weights, axis=0)
+        low, high = ranked[(n - 1) // 2], ranked[n // 2]
+        nearest: np.ndarray = np.clip(0.0, low, high)
+        return nearest
+    pulls = (n - 2.0 * np.arange(n + 1)) * alpha / (beta * n)
+    middle: np.ndarray = np.median(np.vstack([weights, weights.mean(axis=0) + pulls[:, np.newaxis]]), axis=0)
+    return middle

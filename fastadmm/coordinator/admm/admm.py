@@ -29,12 +29,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.order import Order
@@ -54,9 +53,7 @@ from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
 from fastadmm.parties.proximal import Party
-from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 
 #: An extrapolated state whose residual exceeds the best one by this factor is taken back.
 _MAX_GROWTH = 2.0
@@ -105,13 +102,16 @@ class _Outcome:
     pull: np.ndarray  # of shape (N,): ``u + r (S - z)`` at the new state: what V^t needs from the parties
     regulariser: float  # R(x) at the new weights, summed scaling
     terms: tuple[float, ...]  # of Lagrangian and V^t
-    left: Measured  # what follows from the messages alone
+    residuals: tuple[float, float]  # primal and dual, as in RoundRecord
+    penalty: float  # r of the iteration
+    accelerated: bool  # whether it started from an extrapolated state
 
 
 class AdmmMethod(Method):
     """Sharing, Jacobi or Gauss-Seidel ADMM. Scaling: penalty summed scaling."""
 
     family = "admm"
+    party_type: Any = Party
     SAVED = (
         *("state: state.vector", "reached: reached.vector", "intercept: shift", "penalty", "relaxation"),
         *("extrapolated", "n_extrapolations", "first_residual", "best_residual", "anderson"),
@@ -159,12 +159,6 @@ class AdmmMethod(Method):
 
     def _state(self, vector: np.ndarray) -> SharedState:
         return SharedState(vector, self.problem.n_parties)
-
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> Party:
-        penalty = self.x_update, regularizer, constraint
-        return Party(name, block, self.problem.regularization, self.engine, *penalty)
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         return primal_value(self.problem, total, intercept, self.engine)
@@ -256,28 +250,21 @@ class AdmmMethod(Method):
         # lambda W x + D'u = 0. The difference is D's with s from messages alone.
         own = state.messages, state.z, state.u, answers, new.u, *told, float(self._tau), self.order.parallel
         off = float(engine.sum_over_rows(dual_residual, leaves, (1,), *own)[0])
-        left = Measured(
-            objective=math.nan,
-            lower_bound=-math.inf,
-            primal_residual=math.sqrt(square / rows),
-            dual_residual=math.sqrt(off / (problem.n_parties * rows)),
-            augmented_lagrangian=math.nan,
-            lyapunov=math.nan,
-            penalty=self.penalty,
-            accelerated=self.extrapolated,
-        )
+        residuals = math.sqrt(square / rows), math.sqrt(off / (problem.n_parties * rows))
+        began = self.penalty, self.extrapolated
         self._norms = [float(answer["norm"]) for answer in stepped]
         regulariser = sum(float(answer["penalty"]) for answer in stepped)
         self.last = new
         self._advance(new)
         if self.rule is not None:
-            residuals = zip((left.primal_residual, left.dual_residual), map(math.sqrt, sizes))
-            self._change(
-                self.rule.factor(*(x * math.sqrt(rows) / s if s > 0.0 else math.nan for x, s in residuals))
-            )
+            pairs = zip(residuals, map(math.sqrt, sizes))
+            ratios = [x * math.sqrt(rows) / size if size > 0.0 else math.nan for x, size in pairs]
+            if (factor := self.rule.factor(*ratios)) != 1.0:
+                self.penalty *= factor
+                self._start_afresh()
         if self.curvature_rule is not None and self.curvature_rule.due():
             yield from self._reweight(total)
-        return _Outcome(total, pull, regulariser, (cross, pressed, pulled, square), left)
+        return _Outcome(total, pull, regulariser, (cross, pressed, pulled, square), residuals, *began)
 
     def _step(self, out: np.ndarray) -> Talk[Answers]:
         """One x-update of every party, whose messages go to ``out``, of shape (M, N)."""
@@ -305,12 +292,6 @@ class AdmmMethod(Method):
             out[m] = answers[m]["message"]
             engine.plus(common, engine.plus(out[m], state.messages[m], factor=-1.0), out=common)
         return answers
-
-    def _change(self, factor: float) -> None:
-        """Change the penalty; acceleration starts afresh."""
-        if factor != 1.0:
-            self.penalty *= factor
-            self._start_afresh()
 
     def _reweight(self, total: np.ndarray) -> Talk[None]:
         """Let the penalty follow the curvature of the loss at the model."""
@@ -379,12 +360,15 @@ class AdmmMethod(Method):
             lyapunov += intercept_part(problem, found.pull, engine) + pulled + square
             model = yield from model_measure(problem, primal.gradient, engine)
             stationarity = self.progress.relative(max(lyapunov, model))
-        return replace(
-            found.left,
+        return Measured(
             objective=objective,
             lower_bound=bound,
             augmented_lagrangian=lagrangian,
             lyapunov=lyapunov,
+            primal_residual=found.residuals[0],
+            dual_residual=found.residuals[1],
+            penalty=found.penalty,
+            accelerated=found.accelerated,
             stationarity=stationarity,
         )
 

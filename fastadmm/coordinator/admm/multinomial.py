@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.method.certificate import PrimalValue
-from fastadmm.method.class_certificate import class_primal_value, multinomial_of, shifted
+from fastadmm.method.class_certificate import class_primal_value, shifted
 from fastadmm.method.method import Measured, translated
 from fastadmm.parties.classes import ClassParty
-from fastadmm.parties.proximal import Party
-from fastadmm.problem.constraints import Constraint
-from fastadmm.problem.regularizers import Regularizer
 
 #: What the scalar method's calls are for several classes; ``dual_value`` is the same for both.
 _CALLS = {name: f"{name}_classes" for name in ("step", "certify", "stationarity", "dual_scale")}
@@ -27,13 +23,7 @@ class MultinomialAdmmMethod(AdmmMethod):
     """Sharing, Jacobi or Gauss-Seidel ADMM for C classes; parameters as :class:`AdmmMethod`."""
 
     family = "multinomial_admm"
-
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> Party:
-        multinomial_of(self.problem)
-        scale, classes = self.problem.regularization, self.problem.n_outputs
-        return ClassParty(name, block, scale, self.engine, classes, self.x_update, regularizer, constraint)
+    party_type = ClassParty
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         start = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.problem.n_outputs,))

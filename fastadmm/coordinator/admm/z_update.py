@@ -10,7 +10,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.method.certificate import increasing_root
-from fastadmm.method.class_certificate import update_class_z_u
+from fastadmm.method.class_certificate import class_root, multinomial_of, shifted
 from fastadmm.problem.problem import Problem
 
 
@@ -39,19 +39,40 @@ def update_z_u(
     Shapes: total, u_before, z, u, metric (N,).
     Scaling: penalty summed scaling.
     """
-    if problem.loss.vector:
-        return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
-    prox = _prox(problem, total, u_before, penalty, z, u, engine, metric)
-    if problem.fit_intercept and not problem.convex:
-        # A block of its own, after the parties and before z, which keeps the descent: its optimality
-        # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
-        b = intercept + engine.mean(z - total) - engine.mean(u_before) / penalty
-        prox(b)
-        return b
-    if problem.fit_intercept:
+    vector, nothing = problem.loss.vector, np.zeros(problem.n_outputs)
+    given = problem, total, u_before, penalty, z, u, engine
+    prox: Any = _class_prox(*given) if vector else _prox(*given, metric)
+    if not problem.fit_intercept:
+        prox(nothing if vector else 0.0)
+        return nothing if vector else 0.0
+    if vector:
+        return class_root(prox, np.broadcast_to(intercept, nothing.shape))
+    if problem.convex:
         return increasing_root(prox, intercept)
-    prox(0.0)
-    return 0.0
+    # A block of its own, after the parties and before z, which keeps the descent: its optimality
+    # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
+    b = intercept + engine.mean(z - total) - engine.mean(u_before) / penalty
+    prox(b)
+    return b
+
+
+def _class_prox(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    engine: Engine,
+) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """As :func:`_prox` with C numbers per sample, for C intercepts."""
+    loss, centre = multinomial_of(problem), total + u_before / penalty
+
+    def prox(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        moved = shifted(problem.offset, b)
+        return loss.prox_classes(centre, moved, problem.y, problem.weight, penalty, z, u, engine)
+
+    return prox
 
 
 def _prox(

@@ -8,6 +8,5 @@ The model: the best combination of points
     ``best_response``, ``shared_hull``, ``shared_directions``, ``weights_program``.
 
 The proposal: Newton's method over faces
-    ``face_search``, ``chord_newton``, ``segment_search``. Several classes: ``class_newton``,
-    ``class_passes``.
+    ``face_search``, ``chord_newton``, ``segment_search``. Several classes: ``class_newton``.
 """

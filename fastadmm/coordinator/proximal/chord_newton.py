@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.parts import HullPoint, products_with
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, predictor
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
-from fastadmm.method.line_length import best_length
+from fastadmm.method.certificate import inner
+from fastadmm.method.class_certificate import multinomial_of
+from fastadmm.method.line_length import SHALLOW, best_length
 from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
@@ -41,9 +43,6 @@ _CONTRACTION = 0.1
 #: A Hessian from where the loss was so many times what it is here may be far too stiff: its steps are next to
 #: nothing, and promise no more.
 _FAR_BELOW = 1e-3
-
-#: Where the Hessian errs by at most this share of what it adds, a search begins where it leads.
-_RIGHT = 0.5
 
 #: Points of a face that differ by this share are the same.
 _SAME = 1e-14
@@ -141,12 +140,11 @@ class Passes:
 
     def restored(self, point: HullPoint, loss: float, products: Array, sums: Array) -> Place:
         """The place of a saved point, of which these are known; raises ValueError where shapes do not fit."""
-        if sums.shape != (2,):
+        problem, gradient, known = self.problem, np.empty(self.problem.message_size), tuple(sums.tolist())
+        if len(known) != (self.lead if problem.loss.vector else 2):
             raise ValueError("known")
-        problem, gradient = self.problem, np.empty(self.problem.n_samples)
-        z = problem.offset + point.total + point.intercept
+        z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        known = float(sums[0]), float(sums[1])
         return Place(point.intercept, loss, products, sums[: self.lead], point.total, gradient, known)
 
     def kept(self, c: Array, place: Place) -> HullPoint:
@@ -163,11 +161,8 @@ class Passes:
         if self.expands and hessian.reference is not None and hessian.n_messages < len(shared):
             products = hessian.extend(shared.messages, place.gradient, self.engine)
         else:
-            products = self._products(place.gradient)
+            products = self.shared.products_with(place.gradient)
         return replace(place, products=products)
-
-    def _products(self, gradient: Array) -> Array:
-        return products_with(self.shared.messages, gradient, None, self.engine)
 
     def _place(self, move: Array, origin: Array, intercept: float) -> Place:
         problem, n = self.problem, len(origin)
@@ -189,7 +184,7 @@ class Passes:
 
     @property
     def expands(self) -> bool:
-        """Whether a step may begin where only the Hessian leads: flat pieces of a loss have none."""
+        """Whether the Hessian of one place serves others: not on flat pieces of a loss."""
         return not self.quadratic and self.problem.loss.bends(self.problem.y[:1]) is None
 
     @property
@@ -202,7 +197,7 @@ class Passes:
         problem, hessian = self.problem, self.shared.hessian
         if self.quadratic and hessian.reference is not None:
             return True
-        z = self.engine.plus(problem.offset, here.total, here.intercept)
+        z = predictor(problem, here, self.engine)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         messages, engine = self.shared.messages, self.engine
         if not problem.loss.convex:
@@ -211,13 +206,6 @@ class Passes:
         hessian.refresh(messages, h, engine)
         self.shared.loss_at_hessian = here.loss
         return True
-
-    def right(self, here: Place, there: Place, move: Array, rise: Any) -> bool:
-        """Whether the Hessian told about half as much of a step as there is, or more."""
-        guess = self.expanded(here, move, rise)
-        first = float(here.products @ move) + float(here.rises @ self._lead_of(rise))
-        bent = guess.loss - here.loss - first
-        return abs(there.loss - guess.loss) <= max(_RIGHT * bent, ROUNDING * abs(here.loss))
 
     def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
         """The Hessian in combinations of messages and the intercept, which comes first or last.
@@ -249,9 +237,70 @@ class Passes:
         """Length between 0 and 1 of least value."""
         if self.quadratic:
             return 1.0
-        start = self.engine.plus(self.problem.offset, here.total, here.intercept)
-        path = self.engine.plus(there.total, here.total, there.intercept - here.intercept, factor=-1.0)
-        return best_length(self.problem, start, path, linear, square, self.engine)
+        problem, engine, enough = self.problem, self.engine, 0.0
+        start, path = predictor(problem, here, engine), difference(problem, there, here, engine)
+        if problem.loss.vector:
+            enough = SHALLOW * abs(inner(here.gradient, path, engine, problem.n_outputs) + linear)
+        return best_length(problem, start, path, linear, square, engine, enough=enough)
+
+
+class ClassPasses(Passes):
+    """Passes over messages of several classes: a coefficient counts in one, an intercept is C numbers."""
+
+    def __init__(self, problem: Problem, shared: SharedDirections, engine: Engine) -> None:
+        super().__init__(problem, shared, engine)
+        self.lead = problem.n_outputs if problem.fit_intercept else 0
+
+    def _grown(self, place: Place) -> Place:
+        return replace(place, products=self.shared.products_with(place.gradient))
+
+    def _place(self, move: Array, origin: Array, intercept: Any) -> Place:
+        problem, shared, gradient = self.problem, self.shared, np.empty(self.problem.message_size)
+        if shared.common:
+            total, lifts = np.empty_like(gradient), np.ravel(intercept)
+            given = shared.messages, shared.by_class(move), origin, problem.offset, lifts
+            loss, slopes, rises = multinomial_of(problem).advance_classes(
+                *given, problem.y, problem.weight, total, gradient, self.engine
+            )
+            products = slopes[shared.classes, shared.rows]
+            rises = rises[: self.lead]
+            return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
+        total = origin + self.shared.combined(move) if move.any() else origin.copy()
+        z = problem.offset + total + lifted(intercept, problem.n_samples)
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        rows = gradient.reshape(self.problem.n_outputs, -1)
+        rises = self.engine.total(rows) if self.lead else np.empty(0)
+        return Place(
+            intercept, loss, self.shared.products_with(gradient), rises, total, gradient, tuple(rises)
+        )
+
+    def prepare(self, here: Place) -> bool:
+        hessian, shared = self.shared.hessian, self.shared
+        if hessian.reference is None:
+            return self.refresh(here)
+        if hessian.n_messages < len(shared):
+            hessian.grow(shared.messages, shared.rows, shared.classes, self.problem.weight, self.engine)
+        return False
+
+    def refresh(self, here: Place) -> bool:
+        problem, shared = self.problem, self.shared
+        z = predictor(problem, here, self.engine)
+        likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, self.engine)
+        shared.hessian.move(shared.messages, shared.rows, shared.classes, likely, problem.weight, self.engine)
+        return True
+
+    def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
+        system, lead = super().system(basis, last, exact), self.lead
+        if lead:
+            # The loss does not depend on the same number added to all intercepts: any positive value will do.
+            own = slice(basis.shape[1], None) if last else slice(0, lead)
+            system[own, own] += self.problem.total_weight / lead**2
+        return system
+
+
+def passes_over(problem: Problem, shared: SharedDirections, engine: Engine) -> Passes:
+    """Passes over messages, for one predictor per sample or several."""
+    return (ClassPasses if problem.loss.vector else Passes)(problem, shared, engine)
 
 
 def minimise_on_shared_face(
@@ -262,7 +311,7 @@ def minimise_on_shared_face(
     tolerance: float,
     reach: float,
 ) -> tuple[Array, Place]:
-    """Newton's method from a known point of the face, from where the Hessian leads, or from the best start.
+    """Newton's method from a known point of the face, or from the best start.
 
     Shapes: each of near (K,).
     Scaling: tolerance summed scaling.
@@ -308,17 +357,6 @@ def minimise_on_shared_face(
     return here.w, here.place
 
 
-def draft_on_shared_face(
-    passes: Passes, face: SharedFace, known: HullPoint, near: tuple[Array, Place], reach: float
-) -> tuple[Array, Place]:
-    """Where the Hessian says that the least value on a face is; no pass is made.
-
-    Shapes: each of near (K,).
-    """
-    passes.prepare(passes.at(known))
-    return _Search(passes, face, reach).draft(*near)
-
-
 @dataclass
 class _Point:
     """A point of the face; its slope is in intercept (first, if there is one) and w."""
@@ -337,49 +375,16 @@ class _Search:
 
     def start(self, starts: list[Array], near: Sequence[tuple[Array, Place]]) -> tuple[_Point, bool]:
         """Where to begin, and whether the Hessian is that of this very point."""
-        passes, found = self.passes, []
-        if passes.expands:
-            known = [point for c, place in near if (point := self._known(c, place)) is not None]
-            if known:
-                here = min(known, key=lambda point: point.value)
-                passes.prepare(here.place)
-                return here, False
-            first, right = self._led(*near[-1])
-            if right:
-                return first, False
-            found.append(first)
-        found += [self._at(w, *near[-1]) for w in (starts[1:] or starts)]
+        passes, known = self.passes, list[_Point]()
+        if passes.expands:  # a known place on the face
+            for c, place in near:
+                w = (c - self.face.anchor) @ self.face.basis
+                beside = np.abs(self.face.anchor + self.face.basis @ w - c)
+                if not np.any(beside > _SAME * np.abs(c).max()):
+                    known.append(self._point(w, place))
+        found = known or [self._at(w, *near[-1]) for w in (starts[1:] or starts)]
         here = min(found, key=lambda point: point.value)
-        return here, passes.prepare(here.place)
-
-    def _beside(self, c: Array) -> tuple[Array, Array]:
-        """The nearest point of the face, and the way there."""
-        face = self.face
-        w = (c - face.anchor) @ face.basis
-        return w, face.anchor + face.basis @ w - c
-
-    def _known(self, c: Array, place: Place) -> _Point | None:
-        """A place on the face as its point; None beside it."""
-        w, move = self._beside(c)
-        return self._point(w, place) if not np.any(np.abs(move) > _SAME * np.abs(c).max()) else None
-
-    def _led(self, c: Array, place: Place) -> tuple[_Point, bool]:
-        """Where the Hessian leads from a place beside the face, and whether it was right."""
-        passes, (w, move) = self.passes, self._beside(c)
-        passes.prepare(place)
-        guess = self._point(w, passes.expanded(place, move, 0.0))
-        step = self.shortened(-self.solver()(guess.slope))
-        rise, w = passes.rise_of(step[: self.lead]), w + step[self.lead :]
-        move = move + self.face.basis @ step[self.lead :]
-        there = passes.step(place, move, rise)
-        return self._point(w, there), passes.right(place, there, move, rise)
-
-    def draft(self, c: Array, place: Place) -> tuple[Array, Place]:
-        """The least value that the Hessian knows of, from a place beside the face or on it."""
-        passes, (w, move) = self.passes, self._beside(c)
-        step = self.shortened(-self.solver()(self._point(w, passes.expanded(place, move, 0.0)).slope))
-        rise, w = passes.rise_of(step[: self.lead]), w + step[self.lead :]
-        return w, passes.expanded(place, move + self.face.basis @ step[self.lead :], rise)
+        return here, passes.prepare(here.place) and not known
 
     def _at(self, w: Array, c: Array, place: Place) -> _Point:
         move = self.face.anchor + self.face.basis @ w - c

@@ -19,8 +19,7 @@ from fastadmm.coordinator.metric_limits import (
     raised,
 )
 from fastadmm.coordinator.proximal.best_response import Candidates
-from fastadmm.coordinator.proximal.chord_newton import Place
-from fastadmm.coordinator.proximal.class_passes import passes_over
+from fastadmm.coordinator.proximal.chord_newton import Place, passes_over
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, loss_at
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
@@ -326,9 +325,11 @@ class ProximalCoordinator(Method):
         rounding = _ROUNDING_OF_VALUE * abs(before)
         if bound < before - rounding:
             return
-        self._norms = np.array([answer["proposal_norms"][-1] for answer in answers])
+        norms, self._norms = self._norms, np.array([answer["proposal_norms"][-1] for answer in answers])
         if self._value(self.proposal) <= before + rounding:
             self.model = self.proposal
+        else:
+            self._norms = norms
 
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
@@ -462,7 +463,7 @@ class ProximalCoordinator(Method):
         stiffness = self.stiffness
         while True:
             search = FaceSearch(self, faces, value, stiffness)
-            if not search.advance(*starts, draft=True):
+            if not search.advance(*starts):
                 return None
             if stiffness >= _STIFFEST or self._can_be_true(search.found()):
                 return search

@@ -1,7 +1,7 @@
 r"""Where to take the next gradient: Newton's method over faces, whose kinks and bounds the parties report.
 
-A face is described by its party (:class:`fastadmm.parties.active_set.ActiveSet`). Newton's method over all
-parties' faces may end where a weight has passed its kink or bound; only parties see that. So the end is a
+A face is described by its party (:class:`fastadmm.parties.direction_span.ActiveSet`). Newton's method over
+all parties' faces may end where a weight has passed its kink or bound; only parties see that. So the end is a
 proposal: kinks on the way show in the line search of the next round, and answers there have other faces.
 """
 
@@ -20,10 +20,9 @@ from fastadmm.coordinator.proximal.chord_newton import (
     Passes,
     Place,
     SharedFace,
-    draft_on_shared_face,
     minimise_on_shared_face,
+    passes_over,
 )
-from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.parts import HullPoint, loss_at
 from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
@@ -63,7 +62,6 @@ class FaceSearch:
         problem, shared, model, shares = self.problem, self.shared, self.model, rounds.shares
         self.numbers, self.bases = [shared.of(m) for m in range(len(faces))], [f["basis"] for f in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
-        self._drafted = False
         self._near: list[tuple[Array, Place]] = []  # what is known of the end reached
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
@@ -94,7 +92,7 @@ class FaceSearch:
         reach = _REACH if problem.loss.convex else 1.0 / max(stiffness, 1.0 / _REACH)
         self._reach = reach * max(float(np.linalg.norm(c)) for c in sizes)
 
-    def advance(self, *starts: Array, draft: bool = False) -> bool:
+    def advance(self, *starts: Array) -> bool:
         """Newton's method over the current faces, to ``reached``; False without any freedom.
 
         Shapes: starts (K,).
@@ -103,26 +101,19 @@ class FaceSearch:
         if q.shape[1] == 0:
             return False
         passes = passes_over(self.problem, self.shared, self.engine)
-        drafts = draft and passes.expands
-        known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
-        near, drafted = known or [(self.model.coefficients, passes.at(self.model))], False
+        known = [end for end in self._near if end[1].known or passes.quadratic]
+        near = known or [(self.model.coefficients, passes.at(self.model))]
         # The faces' directions, with the regularisers' model.
         own = float(self.linear @ anchor) + 0.5 * float(anchor @ square @ anchor)
         linear = (self.linear + square @ anchor) @ q
         face = SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
-        if drafts:
-            w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
-            reached = sum_without_rounding(anchor, q, w)
-            drafted = not self._outside(reached)
-        if not drafted:
-            projected = [(start - anchor) @ q for start in (anchor, *starts)]
-            w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
-            reached = sum_without_rounding(anchor, q, w)
-            if self._outside(reached):
-                ends = [anchor, *(sum_without_rounding(anchor, q, w) for w in projected[1:]), reached]
-                reached, place = self._in_balls(passes, q, ends, self.intercept)
+        projected = [(start - anchor) @ q for start in (anchor, *starts)]
+        w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
+        reached = sum_without_rounding(anchor, q, w)
+        if self._outside(reached):
+            ends = [anchor, *(sum_without_rounding(anchor, q, w) for w in projected[1:]), reached]
+            reached, place = self._in_balls(passes, q, ends, self.intercept)
         self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
-        self._drafted = drafted
         return True
 
     def _in_balls(self, passes: Passes, q: Array, starts: list[Array], intercept: Any) -> tuple[Array, Place]:
@@ -206,8 +197,6 @@ class FaceSearch:
 
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
-        if self._drafted:
-            self.advance(self.model.coefficients)
         c, intercept = self.reached, self.intercept
         problem, shared = self.problem, self.shared
         place = self._near[-1][1] if self._near and self._near[-1][1].known else None

@@ -11,17 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
-from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.method import Measured, translated
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
-from fastadmm.problem.constraints import Constraint
-from fastadmm.problem.regularizers import Regularizer
 
 Array = np.ndarray
 
@@ -30,14 +26,7 @@ class MultinomialProximalMethod(ProximalMethod):
     """Proximal Newton sharing for C classes; parameters as :class:`ProximalMethod`."""
 
     family = "multinomial_proximal"
-
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> Any:
-        problem = self.problem
-        multinomial_of(problem)
-        penalty = regularizer, constraint
-        return ClassFaceParty(name, block, problem.regularization, self.engine, *penalty, problem.n_outputs)
+    party_type = ClassFaceParty
 
     def prepare(self) -> Talk[float]:
         return translated(super().prepare(), self._to_parties, self._of_parts)

@@ -27,11 +27,6 @@ class HullPoint(Saved):
     total: Array  # of shape (N,) or (C N,): ``coefficients @ messages``, class by class
 
 
-def classes_of(owner: Array, n_classes: int) -> Array | None:
-    """Class of every message whose part is known; None with one predictor per sample."""
-    return owner % n_classes if n_classes > 1 else None
-
-
 def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, engine: Engine) -> Array:
     """Sum of messages of shape (K, N), each times its coefficient: of shape (N,), or (C N,)."""
     if classes is None:
@@ -57,6 +52,14 @@ def products_with(messages: Array, v: Array, classes: Array | None, engine: Engi
 def lifted(intercept: Any, n_samples: int) -> Any:
     """An intercept as it adds to predictors: itself, or for C classes N times each."""
     return intercept if np.ndim(intercept) == 0 else np.repeat(intercept, n_samples)
+
+
+def predictor(problem: Problem, point: Any, engine: Engine) -> Array:
+    """Predictors at a point with intercept and total: of shape (N,) or (C N,)."""
+    if problem.n_outputs == 1:
+        return engine.plus(problem.offset, point.total, point.intercept)
+    found: Array = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
+    return found
 
 
 def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> float:

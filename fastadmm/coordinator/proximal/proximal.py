@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import checked
 from fastadmm.conversation.exchange import Answers, Talk
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
@@ -39,9 +38,7 @@ from fastadmm.method.method import Measured, StallWatch
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import reach_of
-from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 
 Array = np.ndarray
 
@@ -56,6 +53,7 @@ class ProximalMethod(ProximalCoordinator):
     name = "proximal"
     convergent = True
     family = "proximal"
+    party_type: Any = FaceParty
     bounds_objective = True
     row_keys = (
         "witness",
@@ -78,11 +76,6 @@ class ProximalMethod(ProximalCoordinator):
         self._reach: float | None = None
         #: Best lower bound among models of bounded size so far, where nothing bounds the weights.
         self._within = -math.inf
-
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> Any:
-        return FaceParty(name, block, self.problem.regularization, self.engine, regularizer, constraint)
 
     def close(self) -> None:
         self.shared.store.close()

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
-from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
+from fastadmm.coordinator.proximal.parts import combined, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.method.method import Saved
 from fastadmm.method.span_hessian import SpanHessian
@@ -66,7 +66,7 @@ class SharedDirections(Saved):
     @property
     def classes(self) -> Array | None:
         """Class of every direction, where there are several."""
-        return classes_of(self.owner, self.n_classes)
+        return self.owner % self.n_classes if self.n_classes > 1 else None
 
     def place_of(self, point: Any, loss: Any) -> Any:
         """The place of a point with a loss, where it is known; else None."""

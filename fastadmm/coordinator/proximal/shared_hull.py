@@ -12,8 +12,7 @@ itself, and where points share the signs of their weights. Newton's method; each
 is a small quadratic program.
 
 Points are coefficients of directions, and the Hessian is the one that all searches share: no message of a
-point is formed, and a step is one pass over the messages of directions. The first leads from the known model,
-by its gradient and the Hessian, past the start: no pass is made there.
+point is formed, and a step is one pass over the messages of directions.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def minimise_over_shared_hull(
     Scaling: tolerance summed scaling.
     """
     search = _Search(passes, rows, linear, square, owner, start)
-    (here, fresh), least = search.begin(start, known, intercept, before), 0.0
+    (here, fresh), least = search.begin(start, known, intercept), 0.0
     for _ in range(_MAX_STEPS):
         step, decrease = search.step(here.place, here.c)
         if not 0.5 * decrease > least:
@@ -125,20 +124,11 @@ class _Search:
         self.lower = np.append(np.zeros(k), np.full(lead, -math.inf))
         self.limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
 
-    def begin(self, c: Array, known: HullPoint, intercept: float, before: float) -> tuple[_Point, bool]:
-        """The start, or where the Hessian leads from it; whether the Hessian is that of this point."""
-        passes, place = self.passes, self.passes.at(known)
-        move, rise = c @ self.rows - known.coefficients, intercept - place.intercept
-        if passes.expands and (np.any(rise) or move.any()):
-            passes.prepare(place)
-            step, decrease = self.step(passes.expanded(place, move, rise), c)
-            if math.isfinite(decrease):
-                ahead, up = move + step[: self.k] @ self.apart, rise + passes.rise_of(step[self.k :])
-                point = self.at(self._there(c + step[: self.k], place, ahead, up), c + step[: self.k])
-                if passes.right(place, point.place, ahead, up) and point.value <= before:
-                    return point, False
-        place = self._there(c, place, move, rise)
-        return self.at(place, c), passes.prepare(place)
+    def begin(self, c: Array, known: HullPoint, intercept: Any) -> tuple[_Point, bool]:
+        """The start, and whether the Hessian is that of this point."""
+        place = self.passes.at(known)
+        place = self._there(c, place, c @ self.rows - known.coefficients, intercept - place.intercept)
+        return self.at(place, c), self.passes.prepare(place)
 
     def _there(self, c: Array, place: Place, move: Array, rise: Any) -> Place:
         """The place of weights of points, ``move`` and ``rise`` from another."""

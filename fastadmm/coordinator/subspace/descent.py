@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
@@ -36,10 +35,9 @@ from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.method.method import Measured
 from fastadmm.method.span import SpanPoint, span_solver
 from fastadmm.method.span_hessian import SpanHessian
-from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
+from fastadmm.problem.regularizers import SquaredL2
 
 _MAX_STEPS = 30
 _MAX_HALVINGS = 60
@@ -185,8 +183,8 @@ class DescentSubspaceMethod(SubspaceMethod):
     """Subspace sharing for a problem that is not convex; the convex start has a convex problem."""
 
     SAVED = (*SubspaceMethod.SAVED, "starting", "reference: progress.reference")
-    #: Most steps over the span in a round.
-    most_steps = _MAX_STEPS
+    #: Most steps over the span in a round, and the regulariser at the end of the last one.
+    most_steps, penalty = _MAX_STEPS, 0.0
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
@@ -202,10 +200,11 @@ class DescentSubspaceMethod(SubspaceMethod):
         self.hessian = SpanHessian(self.problem.fit_intercept)
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
-        if self.solved.convex:
+        if self.solved.convex and self.knows_penalty:
             return (yield from super()._best_of_span(tolerance, tilt))
         given = self.solved, self.messages, self.point, tolerance, self.engine
-        point, _ = yield from descend_over_span(*given, self._bend, self.most_steps)
+        point, bend = yield from descend_over_span(*given, self._bend, self.most_steps)
+        self.penalty = bend.value
         return point
 
     def _bend(self, coefficients: np.ndarray) -> Talk[Bend]:
@@ -269,10 +268,10 @@ class LogSumSubspaceMethod(DescentSubspaceMethod):
     """Subspace sharing with ``log_sum``."""
 
     family = LogSumDirectionParty.family
+    party_type = LogSumDirectionParty
     knows_penalty = False
     SAVED = (*DescentSubspaceMethod.SAVED, "penalty")
     most_steps = 3  # each is an exchange, and more hardly save a round
-    penalty = 0.0
 
     def set_problem(self, problem: Problem) -> None:
         # What is left of the problem when the parties answer for their regularisers.
@@ -296,16 +295,6 @@ class LogSumSubspaceMethod(DescentSubspaceMethod):
             found.exact[np.ix_(mine, mine)] = answer["exact"]
             found.above[np.ix_(mine, mine)] = answer["above"]
         return found
-
-    def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
-        given = self.solved, self.messages, self.point, tolerance, self.engine
-        point, bend = yield from descend_over_span(*given, self._bend, self.most_steps)
-        self.penalty = bend.value
-        return point
-
-    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
-        assert isinstance(regularizer, LogSum)
-        return LogSumDirectionParty(name, block, self.problem.regularization, self.engine, regularizer)
 
     def _at_start(self, point: SpanPoint) -> None:
         own = [self.coefficients(m) for m in range(self.problem.n_parties)]

@@ -231,10 +231,7 @@ class FewRows:
         ]
         start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
         point = minimise_over_span(problem, factor, start, self.tolerance, engine)
-        known = (
-            None if point.gradient is None or point.sums is None else (point.loss, point.gradient, point.sums)
-        )
-        found = primal_value(problem, point.total, point.intercept, engine, known)
+        found = primal_value(problem, point.total, point.intercept, engine, point.known)
         if not (np.isfinite(found.loss) and np.isfinite(found.gradient).all()):
             return False
         self.dual, self.total, self.intercept = found.gradient, point.total, float(found.intercept)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.moves import Moves
@@ -38,7 +37,6 @@ from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
 from fastadmm.problem.multinomial import FEWEST_ROWS
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 
 Array = np.ndarray
 
@@ -67,6 +65,7 @@ class MultinomialMethod(SubspaceMethod):
     """Subspace Newton sharing for the multinomial loss."""
 
     family = "multinomial_subspace"
+    party_type = ClassDirectionParty
     SAVED = (
         *("owner", "coefficients: point.coefficients", "total: point.total", "intercept: point.intercept"),
         *("loss: point.loss", "spanned: n_columns", "moves: moves.rows", "metric", "usual", "n_rounds"),
@@ -82,10 +81,6 @@ class MultinomialMethod(SubspaceMethod):
         )
         self.point = SpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
         self.hessian = ClassSpanHessian(problem.fit_intercept)
-
-    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> ClassDirectionParty:
-        problem = self.problem
-        return ClassDirectionParty(name, block, problem.regularization, self.engine, problem.n_outputs)
 
     def reopen(self) -> float:
         return self.start().loss

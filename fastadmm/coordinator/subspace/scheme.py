@@ -230,8 +230,7 @@ class SummedSubspace(Subspace):
         return SummedSubspaceMethod if traits.smooth else SummedSmoothedMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
-        kind: type = self.method(problem.traits)
-        return kind(problem, engine, options.history)
+        return Scheme.make(self, problem, options, engine)
 
     def notes(self, traits: Traits, options: Options) -> list[str]:
         from fastadmm.parties.masked_direction import MOST_AT_ONCE

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.metric_limits import (
@@ -40,9 +39,7 @@ from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
-from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 
 #: The span's share of the gap is reduced to this share of the gap at the start of the round ...
 _SPAN_ACCURACY = 3e-3
@@ -101,6 +98,7 @@ class SubspaceMethod(Method):
     name = "subspace"
     convergent = True
     family = "subspace"
+    party_type: Any = DirectionParty
     #: Whether all that parties would answer follows from exact messages that span all weights.
     knows_penalty = True
     row_keys: tuple[str, ...] = (
@@ -173,16 +171,12 @@ class SubspaceMethod(Method):
     def descends(self) -> bool:
         return self.problem.loss.smooth
 
-    def make_party(
-        self, name: str, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
-    ) -> DirectionParty:
-        party = self._party(name, block, regularizer)
-        if party.kind == "kernel" and self.few_rows is not None:
-            party.reason = "more columns than rows: gradient directions, at a model with all columns"
-        return party
-
-    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
-        return DirectionParty(name, block, self.problem.regularization, self.engine)
+    def make_parties(self) -> Sequence[Any]:
+        parties = super().make_parties()
+        for party in parties:
+            if party.kind == "kernel" and self.few_rows is not None:
+                party.reason = "more columns than rows: gradient directions, at a model with all columns"
+        return parties
 
     # --- the current point ------------------------------------------------------------------------------
 
@@ -207,11 +201,7 @@ class SubspaceMethod(Method):
     def start(self, intercept: float = 0.0) -> PrimalValue:
         """Evaluate the current point with its best intercept."""
         point = self.point
-        known = (
-            (point.loss, point.gradient, point.sums)
-            if point.gradient is not None and point.sums is not None and intercept == point.intercept
-            else None
-        )
+        known = point.known if intercept == point.intercept else None
         primal = primal_value(self.solved, point.total, intercept, self.engine, known)
         if primal.gradient is not point.gradient:
             point.products = None  # those of another intercept's gradient

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Pace, Talk, ask_all
 from fastadmm.coordinator.metric_limits import directions_of_sums, first_of_sums
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
@@ -35,11 +34,10 @@ from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint
-from fastadmm.parties.direction import DirectionParty, public_rows
+from fastadmm.parties.direction import public_rows
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
-from fastadmm.problem.regularizers import Regularizer
 from fastadmm.secrecy.masks import grid_step
 
 #: Length to which a new direction is scaled, by the last one of its kind; parties shorten it if above 1.
@@ -63,6 +61,7 @@ class SummedSubspaceMethod(SubspaceMethod):
     """
 
     family = "subspace_sums"
+    party_type = MaskedDirectionParty
     SAVED = (*SubspaceMethod.SAVED, "exchange: sums.number", "reach", "spread", "gram", "lengths", "newest")
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -84,9 +83,6 @@ class SummedSubspaceMethod(SubspaceMethod):
         parties = super().make_parties()
         self.sums.hand_out(parties)
         return parties
-
-    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
-        return MaskedDirectionParty(name, block, self.problem.regularization, self.engine)
 
     def prepare(self) -> Talk[float]:
         yield from self.sums.introduce()
