@@ -19,8 +19,7 @@ import h5py
 
 from fastadmm.between import approval_file as files
 from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, some_weeks, terms_digest
-from fastadmm.between.audit import AUDIT, read_audit, used
-from fastadmm.between.memory import sums_before
+from fastadmm.between.audit import AUDIT, read_audit, sums_before, used
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.data_tools.psi import library
@@ -234,7 +233,7 @@ def agent_approve(
     """
     document, place = read_json(path), shown(path)
     if isinstance(document, dict) and document.get("format") == "fastadmm-task":
-        consent = _consent_to_task(document, place, state, data, rows, ids)
+        consent = _consent_to_task(document, place, state, data, rows, **ids)
     elif data is None:
         raise ConfigError("--data: name the features that the run is to be trained on")
     else:
@@ -310,12 +309,7 @@ def run_words(
 
 
 def _consent_to_task(
-    document: dict[str, Any],
-    place: str,
-    state: Path,
-    data: Path | None,
-    rows: Path | None,
-    ids: dict[str, Any],
+    document: dict[str, Any], place: str, state: Path, data: Path | None, rows: Path | None, **ids: Any
 ) -> Consent:
     """What an owner would agree to beside runs."""
     kind = document.get("kind")
