@@ -10,7 +10,6 @@ from fastadmm import Privacy
 from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.approval import approve
 from fastadmm.between.approval_file import LINES, WIDTH, open_approval, write_approval
-from fastadmm.between.audit import join_sum
 from fastadmm.between.consent import (
     agent_approve,
     asked_file,
@@ -20,6 +19,7 @@ from fastadmm.between.consent import (
     run_description,
     shown_digest,
 )
+from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
 from fastadmm.conversation.by_class import pack

@@ -51,7 +51,7 @@ def test_plain_json_of_others_is_what_it_says():
 
 
 #: Journals and pipes of this user's own processes.
-OWN = {"audit.py", "carrier.py", "keys.py", "ledger.py", "ledger_file.py"}
+OWN = {"audit.py", "carrier.py", "keys.py", "ledger.py", "ledger_file.py", "memory.py"}
 OWN |= {"party_tasks.py", "session.py"}
 
 

@@ -9,7 +9,6 @@ import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent
 from fastadmm.between.approval_file import open_approval, write_approval
-from fastadmm.between.audit import memory_folder
 from fastadmm.between.consent import (
     agent_approve,
     approve_fingerprints,
@@ -18,6 +17,7 @@ from fastadmm.between.consent import (
     run_description,
     shown_digest,
 )
+from fastadmm.between.memory import memory_folder
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope
 from fastadmm.errors import FormatError

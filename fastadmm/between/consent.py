@@ -19,7 +19,8 @@ import h5py
 
 from fastadmm.between import approval_file as files
 from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, some_weeks, terms_digest
-from fastadmm.between.audit import AUDIT, read_audit, sums_before, used
+from fastadmm.between.audit import AUDIT, read_audit, used
+from fastadmm.between.memory import sums_before
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.data_tools.psi import library

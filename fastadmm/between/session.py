@@ -21,10 +21,11 @@ from fastadmm.between import approval as limits
 from fastadmm.between import schema
 from fastadmm.between.approval import Answered, Approval
 from fastadmm.between.approval_file import open_approval
-from fastadmm.between.audit import AuditLog, answer_once, join_sum
+from fastadmm.between.audit import AuditLog
 from fastadmm.between.host import Host, Site, write_fingerprints
 from fastadmm.between.hub import KEPT_BYTES
 from fastadmm.between.journal import Journal
+from fastadmm.between.memory import answer_once, join_sum
 from fastadmm.between.schema import Message, Request, refused
 from fastadmm.conversation.calls import check_answer
 from fastadmm.errors import FormatError
