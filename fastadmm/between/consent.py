@@ -234,7 +234,7 @@ def agent_approve(
     """
     document, place = read_json(path), shown(path)
     if isinstance(document, dict) and document.get("format") == "fastadmm-task":
-        consent = _consent_to_task(document, place, state, data, rows, ids)
+        consent = _consent_to_task(document, place, state, data, rows, **ids)
     elif data is None:
         raise ConfigError("--data: name the features that the run is to be trained on")
     else:
@@ -310,12 +310,7 @@ def run_words(
 
 
 def _consent_to_task(
-    document: dict[str, Any],
-    place: str,
-    state: Path,
-    data: Path | None,
-    rows: Path | None,
-    ids: dict[str, Any],
+    document: dict[str, Any], place: str, state: Path, data: Path | None, rows: Path | None, **ids: Any
 ) -> Consent:
     """What an owner would agree to beside runs."""
     kind = document.get("kind")

@@ -82,17 +82,15 @@ def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str
 
 
 def ask_all(
-    ask: Ask,
-    task: str,
-    call: str,
-    given: Mapping[str, dict[str, Any]],
-    take: Take = lambda name, answer: None,
+    ask: Ask, task: str, call: str, given: Mapping[str, dict[str, Any]], take: Take | None = None
 ) -> None:
     """Ask parties at once, each with arguments of its own; ``take`` is given what one answers as it comes."""
 
     def one(name: str, arguments: dict[str, Any]) -> None:
         question = Question(task_request(task, name, call, arguments), f"party {name}", LONGEST)
-        take(name, question.answer(ask(name, question.raw, _SECONDS)).answer)
+        message = question.answer(ask(name, question.raw, _SECONDS))
+        if take is not None:
+            take(name, message.answer)
 
     pool = ThreadPoolExecutor(max(1, len(given)))
     try:

@@ -58,6 +58,7 @@ _PIECE = 1 << 20
 
 _QUESTION, _ANSWER = struct.Struct("<dHHQ"), struct.Struct("<BQ")
 _ANSWERED, _UNREACHED, _FAILED = range(3)
+_REASONS = ("", "it cannot be reached from there", "it failed while answering; its log says why")
 
 _until: ContextVar[float] = ContextVar("until", default=math.inf)
 
@@ -91,18 +92,15 @@ class Socket:
         names = [name.encode() for name in (caller, party)]
         try:
             status, answer = self._answer(names, raw, until)
+            if status == _ANSWERED:
+                return answer
+            reason = _REASONS[status]
         except TimeoutError:
             reason = f"no answer within {seconds or 0:g} s"
         except PermissionError:
             reason = "this user may not write to that socket"
         except OSError:
             reason = "nobody answers there" if self.path.is_socket() else "there is no such socket"
-        else:
-            if status == _ANSWERED:
-                return answer
-            reason = "it failed while answering; its log says why"
-            if status == _UNREACHED:
-                reason = "it cannot be reached from there"
         raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
 
     def __del__(self) -> None:

@@ -1,7 +1,5 @@
 """Runs whose rows several workers share: what each of their processes does on the command line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """``fastadmm federate demo``: the tables of ``demo``, each laboratory a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
