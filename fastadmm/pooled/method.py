@@ -1,14 +1,14 @@
 """The scheme ``pooled``: a round is a call of a minimiser over all columns, the cheapest way first."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock, check_scale
+from fastadmm.blocks.block import check_scale
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.method.method import Measured, Method
@@ -26,17 +26,6 @@ _UNWANTED = 1e-12
 
 #: A round that gains less than this share of the gap leaves the next to another minimiser.
 _GAINS = 0.01
-
-
-@dataclass
-class _Columns:
-    """A party's share of the table: what the run names, and scores held-out rows with."""
-
-    name: str
-    block: FeatureBlock
-    reason: str
-    kind: str = "pooled"
-    other_rows: Mapping[str, FeatureBlock] = field(default_factory=dict)
 
 
 class PooledMethod(Method):
@@ -65,10 +54,13 @@ class PooledMethod(Method):
         following = self.ways[(self.number + 1) % len(self.ways)]
         return following.cost(self.goal) if len(self.ways) > 1 else math.inf
 
-    def make_parties(self) -> Sequence[_Columns]:
-        """The columns by party, which answer nothing."""
-        pairs = zip(self.problem.names, self.problem.blocks)
-        return [_Columns(name, block, f"{block.shape[1]} columns, {self.way.name}") for name, block in pairs]
+    def make_parties(self) -> Sequence[Any]:
+        """The columns by party, which answer nothing: what the run names, and scores held-out rows with."""
+        parties = []
+        for name, block in zip(self.problem.names, self.problem.blocks):
+            told = {"kind": "pooled", "reason": f"{block.shape[1]} columns, {self.way.name}"}
+            parties.append(SimpleNamespace(name=name, block=block, other_rows={}, **told))
+        return parties
 
     def prepare_parties(self) -> None:
         """Look at the columns; a minimiser reads the table as it needs it."""

@@ -439,6 +439,8 @@ class Solver(Run):
             "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
+            "divergence": self.divergence.export(),
+            "attempts": self.attempts.export(),
             "tightened": self.method.tightened,
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **{name: part.export() for name, part in self._states.items()},
@@ -454,9 +456,8 @@ class Solver(Run):
 
     @property
     def _states(self) -> dict[str, Any]:
-        """What saves itself, as far as this run has it."""
-        kept = {"validation": self.watch, "lowest": self.lowest, "traffic": self.traffic}
-        states = {"divergence": self.divergence, "attempts": self.attempts, **kept}
+        """What saves itself and only some runs have."""
+        states = {"validation": self.watch, "lowest": self.lowest, "traffic": self.traffic}
         return {name: part for name, part in states.items() if part is not None}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
@@ -484,7 +485,8 @@ class Solver(Run):
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
-        for name, part in self._states.items():
+        self.divergence.restore(saved["divergence"])
+        for name, part in {"attempts": self.attempts, **self._states}.items():
             if name in saved:  # what runs had that began with an earlier version
                 part.restore(saved[name])
         self.method.tighten(float(saved.get("tightened", 1.0)))
