@@ -45,6 +45,9 @@ _NOT_APART = (
     "needs all columns in one process, and the parties' are in others",
 )
 
+#: What a round's record has as the method measured it.
+_AS_MEASURED = "primal_residual", "dual_residual", "lyapunov", "penalty", "accelerated", "stationarity"
+
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
 
@@ -200,17 +203,12 @@ class Solver(Run):
             objective=objective,
             gap=relative,
             gap_absolute=absolute,
-            primal_residual=measured.primal_residual,
-            dual_residual=measured.dual_residual,
             augmented_lagrangian=measured.augmented_lagrangian / w,
-            lyapunov=measured.lyapunov,
-            penalty=measured.penalty,
             weight_norms=norms,
-            accelerated=measured.accelerated,
             test=test,
-            stationarity=measured.stationarity,
             validation=validation,
             exchanges=0 if self.traffic is None else self.traffic.exchanges,
+            **{name: getattr(measured, name) for name in _AS_MEASURED},
         )
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
