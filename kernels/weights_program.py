@@ -162,14 +162,8 @@ def weights_program(hessian, slope, weights, lower, owner, max_steps, ridge, ste
     free = (weights > lower) | (owner < 0)
     first, lowest, count = np.empty((3, n_groups), np.int64)
     mean = np.empty(n_groups)
-    work = (
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size),
-        np.empty(size),
-        np.empty((size, size)),
-        np.empty((size, size)),
-    )
+    places, vectors, matrices = np.empty((2, size), np.int64), np.empty((2, size)), np.empty((2, size, size))
+    work = places[0], places[1], vectors[0], vectors[1], matrices[0], matrices[1]
     for n_solved in range(max_steps):
         _heaviest(weights, step, free, owner, first)
         _move_of(hessian, residual, free, owner, first, ridge, move, work)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.blocks.side_by_side import side_by_side
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import primal_value
-from fastadmm.method.span import SpanPoint
 from fastadmm.pooled import ascent
+from fastadmm.pooled.goal import Goal
 from fastadmm.problem.losses import get_loss
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
@@ -92,15 +90,14 @@ def test_passes_and_dual_vectors_prove_the_model():
     # The dual vector sums to zero although its rows pull the intercept one by one.
     given = problem(fit_intercept=True)
     with Engine(1) as engine:
-        rows = side_by_side(given.blocks, engine)
-        primal = primal_value(given, np.zeros(N), 0.0, engine)
-        point = SpanPoint(np.zeros(sum(WIDTHS)), primal.intercept, np.zeros(N))
-        end = ascent.ascend(given, rows, point, 1e-7, 100.0, engine)
-        assert primal.loss > end.point.loss
+        goal = Goal(given, engine)
+        start = goal.start()
+        end = ascent.ascend(start, 1e-7, 100.0, goal)
+        assert end is not None
+        assert start.value > end.value
         assert abs(end.dual.sum()) <= 1e-12 * np.abs(end.dual).sum()
-        np.testing.assert_allclose(
-            end.point.coefficients, -(rows.to_scipy().T @ end.dual) / given.regularization, atol=1e-12
-        )
+        weights = -(goal.rows().to_scipy().T @ end.dual) / given.regularization
+        np.testing.assert_allclose(end.weights, weights, atol=1e-12)
 
 
 def test_a_pass_is_that_of_single_rows():

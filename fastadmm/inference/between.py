@@ -51,25 +51,21 @@ LEVEL = 0.95
 _SPREAD = 32
 
 
+@dataclass
 class InferenceParty:
     """Answers the calls of the family "inference" of :data:`fastadmm.conversation.calls.CALLS`.
 
     Shapes: weights, units (d,); basis (d, d).
     """
 
-    def __init__(
-        self,
-        name: str,
-        block: FeatureBlock,
-        weights: Array,
-        features: Sequence[str],
-        units: Array,
-        engine: Engine,
-        basis: Array | None = None,
-    ) -> None:
-        self.name, self.block, self.weights, self.features = name, block, weights, features
-        self.units, self.engine, self.basis = units, engine, basis
-        self.found: Inference | None = None
+    name: str
+    block: FeatureBlock
+    weights: Array
+    features: Sequence[str]
+    units: Array
+    engine: Engine
+    basis: Array | None = None
+    found: Inference | None = None
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer one call."""

@@ -7,7 +7,7 @@ passes that are left; if they would cost more than another method, that one is u
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from fastadmm.blocks.side_by_side import Rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.method.bent_rows import Lines
-from fastadmm.method.certificate import inner, penalty_unit, primal_value
-from fastadmm.method.span import SpanPoint
+from fastadmm.method.certificate import penalty_unit
 from fastadmm.pooled import cost
 from fastadmm.pooled.goal import Goal, Point
 from fastadmm.problem.problem import Problem
@@ -49,22 +48,14 @@ _OF_RISE = 0.2
 _OF_INTERCEPT, _OF_MEAN_ROW = 10.0, 0.2
 
 
-class Ascent(NamedTuple):
-    """Result of dual coordinate ascent. Shapes: dual (N,)."""
-
-    point: SpanPoint  # weights of all columns; those that were given, if they are better
-    dual: Array  # of shape (N,): the dual vector, which gives the lower bound
-
-
-def ascend(
-    problem: Problem, rows: Rows, point: SpanPoint, wanted: float, most: float, engine: Engine
-) -> Ascent | None:
+def ascend(point: Point, wanted: float, most: float, goal: Goal) -> Point | None:
     """Passes over the rows until the gap is closed, or another method is expected to be faster.
 
-    Shapes: rows (N, d).
+    Returns: the weights found, or those that were given if they are better, with the dual vector.
     """
     from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
 
+    problem, engine, rows = goal.problem, goal.engine, goal.rows()
     scale, loss = problem.regularization, problem.loss
     squares = _row_squares(rows, engine)
     lead = _lead(problem, rows, squares, engine) if problem.fit_intercept else 0.0
@@ -100,22 +91,19 @@ def ascend(
             _make_sum_zero(problem, u, rows.product(x, engine), intercept, engine)
             x = rows.transposed_product(u, engine)
             x *= -1.0 / scale
-        total = rows.product(x, engine)
-        primal = primal_value(problem, total, intercept, engine)
-        value = primal.loss + 0.5 * scale * float(x @ x)
-        size, bent = abs(value), loss.conjugate(u, problem.y, problem.weight, engine)
-        gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
+        end = goal.at(x, intercept, u)
+        size, gap = abs(end.value), end.value - end.lower
         if gap <= wanted * size:
-            here = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
-            return Ascent(here if value <= least else point, u)
+            better = end.value <= least
+            return end if better else goal.at(point.weights, point.intercept, u)
         excess *= gap / about if about > 0.0 else 2.0
 
 
 def _beginning(
-    problem: Problem, rows: Rows, squares: Array, point: SpanPoint, engine: Engine
+    problem: Problem, rows: Rows, squares: Array, point: Point, engine: Engine
 ) -> tuple[Array, Array, float]:
     """Dual vector and weights at the start; and the objective at given weights, if they are not zero."""
-    loss, scale, c, u = problem.loss, problem.regularization, point.coefficients, np.zeros(len(squares))
+    loss, scale, c, u = problem.loss, problem.regularization, point.weights, np.zeros(len(squares))
     if not c.any():
         if not squares.all():  # rows without entries, which no weight moves
             loss.evaluate(problem.offset, problem.y, problem.weight, u, engine)
@@ -197,10 +185,5 @@ class DualAscent:
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Passes until the gap is reached; None where they promise to take too long."""
-        problem, engine = goal.problem, goal.engine
-        start = SpanPoint(point.weights, point.intercept, point.total)
         most = min(_LONGEST, otherwise / (2.0 * cost.product(goal)))
-        found = ascend(problem, goal.rows(), start, _SHARE_OF_GAP * wanted, most, engine)
-        if found is None:
-            return None
-        return goal.at(found.point.coefficients, found.point.intercept, found.dual)
+        return ascend(point, _SHARE_OF_GAP * wanted, most, goal)

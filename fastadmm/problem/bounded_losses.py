@@ -37,9 +37,14 @@ class _Bounded(Loss):
 
 
 class _BoundedResidual(_Bounded):
-    """A bounded loss of the residual."""
+    """A bounded loss of the residual; a default c is as efficient as that of the Huber loss it begins at."""
 
     task: ClassVar[str] = "regression"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
+    c: float
+
+    def convex_start(self) -> Loss:
+        return Huber(1.345 / type(self).c * self.c)
 
     def start_intercept(self, y: Array, weight: Array, offset: Array) -> float:
         return weighted_quantile(y - offset, weight, 0.5 * float(weight.sum()))
@@ -51,12 +56,8 @@ class Tukey(_BoundedResidual):
 
     name: ClassVar[str] = "tukey"
     family: ClassVar[float] = 0.0
-    limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
     weak_convexity: ClassVar[float] = 0.8
     c: float = 4.685
-
-    def convex_start(self) -> Loss:
-        return Huber(1.345 / 4.685 * self.c)
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,8 @@ class Welsch(_BoundedResidual):
 
     name: ClassVar[str] = "welsch"
     family: ClassVar[float] = 1.0
-    limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
     weak_convexity: ClassVar[float] = 2.0 * math.exp(-1.5)
     c: float = 2.11
-
-    def convex_start(self) -> Loss:
-        return Huber(1.345 / 2.11 * self.c)
 
 
 class Sigmoid(_Bounded):

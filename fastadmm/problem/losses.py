@@ -21,24 +21,11 @@ from fastadmm.problem.multinomial import Multinomial
 
 #: Every loss by name, with its default parameters.
 LOSSES: dict[str, Loss] = {
-    loss.name: loss
-    for loss in (
-        Logistic(),
-        Squared(),
-        Huber(),
-        Quantile(),
-        Hinge(),
-        SmoothedHinge(),
-        SquaredHinge(),
-        Poisson(),
-        Gamma(),
-        Tweedie(),
-        NegativeBinomial(),
-        Binomial(),
-        Multinomial(),
-        Sigmoid(),
-        Tukey(),
-        Welsch(),
+    kind.name: kind()
+    for kind in (
+        *(Logistic, Squared, Huber, Quantile, Hinge, SmoothedHinge, SquaredHinge),
+        *(Poisson, Gamma, Tweedie, NegativeBinomial, Binomial),
+        *(Multinomial, Sigmoid, Tukey, Welsch),
     )
 }
 

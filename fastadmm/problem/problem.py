@@ -254,24 +254,12 @@ def make_problem(
         shift = _class_offset(offset, n, n_outputs)
     else:
         shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
-    return Problem(
-        checked,
-        labels,
-        target,
-        model_loss,
-        lam,
-        weight,
-        shift,
-        fit_intercept,
-        float(weight.sum()),
-        test,
-        [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
-        allowed,
-        own_sets,
-        n_outputs,
-        mean_weight=mean_weight,
-        unbounded_below=soft_targets and bool(((target < 0.0) | (target > 1.0)).any()),
-    )
+    columns = [(block.shape[1], label) for block, label in zip(checked, labels)]
+    penalties = [penalty.of_party(m, *own) for m, own in enumerate(columns)]
+    rows = target, model_loss, lam, weight, shift, fit_intercept, float(weight.sum())
+    problem = Problem(checked, labels, *rows, test, penalties, allowed, own_sets, n_outputs)
+    beyond = soft_targets and bool(((target < 0.0) | (target > 1.0)).any())
+    return replace(problem, mean_weight=mean_weight, unbounded_below=beyond)
 
 
 def _checked_lambda(lam: Any) -> float:

@@ -110,6 +110,8 @@ def weighted_quantile(values: Array, weight: Array, level: float) -> float:
     return float(values[order[min(at, len(order) - 1)]])
 
 
+ClassWeight = str | Mapping[Any, float]
+
 #: Every class counts the same in total.
 BALANCED = "balanced"
 
@@ -117,7 +119,7 @@ _SHOWN = 5
 
 
 def class_factors(
-    class_weight: str | Mapping[Any, float], codes: Array, classes: Sequence[Any], sample_weight: Array | None
+    class_weight: ClassWeight, codes: Array, classes: Sequence[Any], sample_weight: Array | None
 ) -> Array:
     r"""One factor per class.
 
@@ -149,10 +151,7 @@ def class_factors(
 
 
 def weigh_classes(
-    class_weight: str | Mapping[Any, float] | None,
-    y: Array,
-    classes: Sequence[Any],
-    sample_weight: Array | None,
+    class_weight: ClassWeight | None, y: Array, classes: Sequence[Any], sample_weight: Array | None
 ) -> Array | None:
     """Sample weights times class weights.
 

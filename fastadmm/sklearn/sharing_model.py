@@ -208,9 +208,10 @@ class _SharingModel(_Fitted):
         self.clips_rows_ = isinstance(self.privacy, MessagePrivacy)
         with _watched(self.callbacks, self.verbose, options.gap) as monitor:
             if isinstance(self.privacy, DifferentialPrivacy):
-                result, self.privacy_ = self._fit_privately(problem, options, self.privacy, monitor, start)
+                result, self.privacy_ = self._fit_privately(problem, options, monitor, start)
             else:
-                result, self.privacy_ = self._fit_openly(problem, options, monitor, start, early, same)
+                begin = {"start": start, "early": early}
+                result, self.privacy_ = self._fit_openly(problem, options, monitor, same, **begin)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
         self.__dict__.update(self._model_of(columns, result.weights, result.intercept))
@@ -438,13 +439,7 @@ class _SharingModel(_Fitted):
         return StartingPoint(weights, intercept if self.fit_intercept else 0.0 * intercept)
 
     def _fit_openly(
-        self,
-        problem: Problem,
-        options: SolverOptions,
-        monitor: Callback | None,
-        start: StartingPoint | None,
-        early: EarlyStopping | None,
-        same: str,
+        self, problem: Problem, options: SolverOptions, monitor: Callback | None, same: str, **begin: Any
     ) -> tuple[SolveResult, PrivacyStatement]:
         """Train without differential privacy, and say so; go on where rounds of the ``same`` fit ended."""
         from fastadmm.privacy.statement import no_privacy
@@ -458,7 +453,7 @@ class _SharingModel(_Fitted):
             more = options.max_rounds + int(left[1]["n_rounds"])
             solver = Solver(problem, replace(options, max_rounds=more))
         else:
-            left, solver = None, Solver(problem, options, start=start, early=early)
+            left, solver = None, Solver(problem, options, **begin)
         try:
             with solver.engine.limited():
                 if left is not None:
@@ -472,12 +467,7 @@ class _SharingModel(_Fitted):
         return result, no_privacy(problem.names)
 
     def _fit_privately(
-        self,
-        problem: Problem,
-        options: SolverOptions,
-        privacy: DifferentialPrivacy,
-        monitor: Callback | None,
-        start: StartingPoint | None,
+        self, problem: Problem, options: SolverOptions, monitor: Callback | None, start: StartingPoint | None
     ) -> tuple[SolveResult, PrivacyStatement]:
         """Train with differential privacy, charge the ledger, and tell what is guaranteed."""
         from fastadmm.privacy.message import private_solver
@@ -491,8 +481,9 @@ class _SharingModel(_Fitted):
         ):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
+        assert isinstance(self.privacy, DifferentialPrivacy)
         ledger = resolve_ledger(self.ledger)
-        solver = private_solver(problem, options, privacy)
+        solver = private_solver(problem, options, self.privacy)
         if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:

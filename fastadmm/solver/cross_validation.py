@@ -175,11 +175,28 @@ def cross_validate(
     folds = _make_fold_problems(problem, fold, score_weight)
     shape, fits = (len(values), len(folds)), list[FoldFit | None]([None] * len(folds))
     losses, gaps, n_rounds = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
+
+    def fitted(k: int, lam: float) -> FoldFit:
+        """One fit, begun where that of the lambda before ended."""
+        (training, held), before = folds[k], fits[k]
+        start = None if before is None else StartingPoint(before.weights, before.intercept)
+        point = fit_point(replace(training, lam=lam), options, engine, start, should_stop=should_stop)
+        if should_stop is not None and should_stop():
+            raise KeyboardInterrupt
+        with engine.limited():
+            z = predictor(held, point.weights, point.intercept, problem.loss, engine)
+            loss = mean_loss(held, z, problem.loss, engine)
+        if not math.isfinite(loss):
+            raise InputError(
+                f"folds: the loss on fold {k + 1} at lambda {lam:.3g} is not finite; "
+                "leave out the smallest values, or bring the features to one scale"
+            )
+        return FoldFit(point.weights, point.intercept, loss, point.record.gap_absolute, point.n_rounds)
+
     with Engine(options.n_threads) as engine:
         for j, lam in enumerate(values):
-            for k, (training, held) in enumerate(folds):
-                told = replace(training, lam=lam), held, fits[k], options, engine, should_stop
-                make = partial(_fit, f"fold {k + 1} at lambda {lam:.3g}", *told)
+            for k in range(len(folds)):
+                make = partial(fitted, k, lam)
                 fit = make() if fitter is None else fitter(f"lambda-{j:04d}-fold-{k:03d}", make)
                 fits[k], losses[j, k], gaps[j, k], n_rounds[j, k] = fit, fit.loss, fit.gap, fit.n_rounds
             if monitor is not None:
@@ -188,31 +205,6 @@ def cross_validate(
                     f"standard error {standard_error(losses[j]):.2g}, {n_rounds[j].sum()} rounds"
                 )
     return CrossValidation(values, losses, gaps, n_rounds, rule, *choose(losses, rule))
-
-
-def _fit(
-    what: str,
-    problem: Problem,
-    held: TestSet,
-    before: FoldFit | None,
-    options: SolverOptions,
-    engine: Engine,
-    should_stop: Callable[[], bool] | None,
-) -> FoldFit:
-    """One fit, begun where another one ended."""
-    start = None if before is None else StartingPoint(before.weights, before.intercept)
-    point = fit_point(problem, options, engine, start, should_stop=should_stop)
-    if should_stop is not None and should_stop():
-        raise KeyboardInterrupt
-    with engine.limited():
-        z = predictor(held, point.weights, point.intercept, problem.loss, engine)
-        loss = mean_loss(held, z, problem.loss, engine)
-    if not math.isfinite(loss):
-        raise InputError(
-            f"folds: the loss on {what} is not finite; "
-            "leave out the smallest values, or bring the features to one scale"
-        )
-    return FoldFit(point.weights, point.intercept, loss, point.record.gap_absolute, point.n_rounds)
 
 
 def _make_fold_problems(

@@ -24,14 +24,7 @@ from fastadmm.solver.metrics import quick_of
 Array = np.ndarray
 
 #: Metrics to watch, and whether more of them is better. "loss" is the loss that is trained on.
-METRICS: dict[str, bool] = {
-    "loss": False,
-    "log_loss": False,
-    "accuracy": True,
-    "auc": True,
-    "rmse": False,
-    "r2": True,
-}
+METRICS = {"loss": False, "log_loss": False, "accuracy": True, "auc": True, "rmse": False, "r2": True}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from fastadmm.proof.claim import Claim, Proof
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
 
+#: What is told each round's record.
+Monitor = Callable[[RoundRecord], None]
+
 #: Ends of a run whose last round is not proved to be good enough.
 _UNPROVED = (Status.AT_ROUNDING, Status.MAX_ROUNDS, Status.TIME_LIMIT)
 
@@ -65,9 +68,7 @@ class SolveResult:
 
 
 def run_rounds(
-    solver: Run,
-    monitor: Callable[[RoundRecord], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
+    solver: Run, monitor: Monitor | None = None, should_stop: Callable[[], bool] | None = None
 ) -> SolveResult:
     """Run rounds of a prepared or restored solver until it stops.
 

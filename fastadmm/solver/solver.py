@@ -43,6 +43,9 @@ _NOT_APART = (
     "needs all columns in one process, and the parties' are in others",
 )
 
+#: What a round's record has as the method measured it.
+_AS_MEASURED = "primal_residual", "dual_residual", "lyapunov", "penalty", "accelerated", "stationarity"
+
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
 
@@ -198,17 +201,12 @@ class Solver(Run):
             objective=objective,
             gap=relative,
             gap_absolute=absolute,
-            primal_residual=measured.primal_residual,
-            dual_residual=measured.dual_residual,
             augmented_lagrangian=measured.augmented_lagrangian / w,
-            lyapunov=measured.lyapunov,
-            penalty=measured.penalty,
             weight_norms=norms,
-            accelerated=measured.accelerated,
             test=test,
-            stationarity=measured.stationarity,
             validation=validation,
             exchanges=0 if self.traffic is None else self.traffic.exchanges,
+            **{name: getattr(measured, name) for name in _AS_MEASURED},
         )
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
@@ -437,6 +435,8 @@ class Solver(Run):
             "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
+            "divergence": self.divergence.export(),
+            "attempts": self.attempts.export(),
             "tightened": self.method.tightened,
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **{name: part.export() for name, part in self._states.items()},
@@ -452,9 +452,8 @@ class Solver(Run):
 
     @property
     def _states(self) -> dict[str, Any]:
-        """What saves itself, as far as this run has it."""
-        kept = {"validation": self.watch, "lowest": self.lowest, "traffic": self.traffic}
-        states = {"divergence": self.divergence, "attempts": self.attempts, **kept}
+        """What saves itself and only some runs have."""
+        states = {"validation": self.watch, "lowest": self.lowest, "traffic": self.traffic}
         return {name: part for name, part in states.items() if part is not None}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
@@ -482,7 +481,8 @@ class Solver(Run):
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
-        for name, part in self._states.items():
+        self.divergence.restore(saved["divergence"])
+        for name, part in {"attempts": self.attempts, **self._states}.items():
             if name in saved:  # what runs had that began with an earlier version
                 part.restore(saved[name])
         self.method.tighten(float(saved.get("tightened", 1.0)))
