@@ -36,9 +36,7 @@ def raw(path):
 
 
 def test_by_sizes(table, tmp_path):
-    data = convert_owners(
-        [table], tmp_path / "o", sizes=[10, 30], label="sick", drop=["clinic"]
-    )
+    data = convert_owners([table], tmp_path / "o", sizes=[10, 30], label="sick", drop=["clinic"])
     assert data.names == ["owner-1", "owner-2"]
     assert [o.n_samples for o in data.owners] == [10, 30]
     X = np.concatenate([rows(o) for o in data.owners])
@@ -59,9 +57,7 @@ def test_one_file_each_with_names(tmp_path):
     for name, count in (("a", 3), ("b", 5)):
         text = "x,y\n" + "".join(f"{i},{i * 0.5 + count}\n" for i in range(count))
         (tmp_path / f"{name}.csv").write_text(text)
-    data = convert_owners(
-        [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", names="p,q"
-    )
+    data = convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", names="p,q")
     assert data.names == ["p", "q"]
     assert data.task == "regression"
     assert data.owners[1].targets().tolist() == [5.0, 5.5, 6.0, 6.5, 7.0]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.columns import Columns
+from fastadmm.blocks.side_by_side import Columns
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.method.certificate import primal_value
 from fastadmm.method.class_certificate import class_primal_value, hessian_sums, multinomial_of, shifted

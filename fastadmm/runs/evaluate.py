@@ -65,12 +65,14 @@ def _labels(
 ) -> LabelData:
     """Labels and weights of the rows that were scored."""
     from fastadmm.data_tools.label_columns import labels_of
+    from fastadmm.data_tools.per_table import TableOptions
 
     table, rows = found.first
     name = label or _label_column(trained, table, options, weight)
     table.require(name, "label column")
     notes: list[str] = []
-    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes, weight=weight)
+    named = TableOptions(label=name, weight=weight)
+    read = labels_of(table, rows, named, trained.task, trained.classes, report=notes)
     found.notes.extend(notes)
     return LabelData(
         Path(table.path), len(rows), read.task, read.y, read.classes, read.weight, found.offset, row_digest=""
