@@ -66,9 +66,8 @@ def test_csv_variants(tmp_path):
         np.testing.assert_array_equal(X, expected, err_msg=name)
         np.testing.assert_array_equal(y, [0, 1], err_msg=name)
     source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
-    np.testing.assert_array_equal(
-        collect(CsvSource(source, TableOptions(separator=";", label="y")))[0], expected
-    )
+    X, _ = collect(CsvSource(source, TableOptions(separator=";", label="y")))
+    np.testing.assert_array_equal(X, expected)
 
 
 GOOD = "1,2,0\n" * 30
@@ -109,9 +108,8 @@ def test_csv_not_utf8(tmp_path):
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
         CsvSource(source, TableOptions(label="y"))
-    np.testing.assert_array_equal(
-        collect(CsvSource(source, TableOptions(label="y", drop=["b"])))[0], [[1], [1]]
-    )
+    X, _ = collect(CsvSource(source, TableOptions(label="y", drop=["b"])))
+    np.testing.assert_array_equal(X, [[1], [1]])
     latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), TableOptions(label="ÿ"))
     assert collect(latin)[1].tolist() == [1]
     assert "read as cp1252" in latin.table.notes[0]

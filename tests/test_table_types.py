@@ -89,6 +89,11 @@ def test_marks_are_found_beyond_the_first_rows(tmp_path):
     assert column(tmp_path, cells)[0] == 1230
 
 
+def test_marks_that_fit_a_stated_one_alone_but_not_together_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"'12 345' has other marks .* than '1,234' in line 2: write"):
+        column(tmp_path, ["1,234", "12 345"], decimal=".")
+
+
 def test_points_beside_decimal_commas_are_read_as_types_say(tmp_path):
     (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")
     as_numbers = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, types=["a=number"])
