@@ -60,9 +60,8 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     compression_options(options.compression)
     _check_split(options)
     files, kind = source_files(options.source, options.format)
-    of_tables = kind in ("csv", "parquet")
-    check_format_options("csv" if of_tables else kind, options, f"{files[0].shown}: ")
-    if of_tables:
+    check_format_options(kind, options, f"{files[0].shown}: ")
+    if kind in ("csv", "parquet"):
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
         plain = kind == "csv" and len(files) == 1 and not options.by_column
         return plan_one_table(options, scratch, progress, plain)

@@ -114,9 +114,8 @@ class OwnerOptions(TableOptions):
         """A reader of one file, without the column that names owners."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
-        kind = "csv" if kind == "parquet" else kind
         check_format_options(kind, self, f"{file.shown}: ")
-        if kind != "csv":
+        if kind not in ("csv", "parquet"):
             return open_matrix(kind, [file], file.shown, self, self.features, scratch)
         return CsvSource(path, self, self.by, scratch=scratch, on_read=on_read)
 

@@ -139,6 +139,7 @@ def refuse_fixed(options: object, what: str, *more: str) -> None:
 
 def check_format_options(kind: str, options: Any, place: str) -> None:
     """Refuse options that would have no effect."""
+    kind = "csv" if kind == "parquet" else kind
     own = {
         "csv": given_options(options, "label", "drop", "separator") + ["--no-header"] * (not options.header),
         "libsvm": given_options(options, "zero_based", "features"),
