@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.cell_text import date_formats, to_number
@@ -15,10 +15,6 @@ from fastadmm.data_tools.column_types import Typing, as_numbers
 from fastadmm.data_tools.columns import Column, is_number, nearest
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
-
-if TYPE_CHECKING:
-    from fastadmm.data_tools.blocks import Rows
-    from fastadmm.data_tools.per_table import TableOptions
 
 _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
@@ -31,11 +27,11 @@ class PartyColumns:
     columns: slice | np.ndarray  # a range of columns, or their numbers in the party's order (int64)
     width: int  # number of columns
 
-    def take(self, X: Rows) -> Rows:
-        """The party's columns of a block."""
-        part: Any = X[:, self.columns]
+    def take(self, X: Any) -> Any:
+        """The party's columns of rows, dense or CSR."""
+        part = X[:, self.columns]
         if isinstance(X, np.ndarray):
-            return np.asarray(part)
+            return part
         if isinstance(self.columns, slice):  # sorted as X is
             part.has_sorted_indices = part.has_canonical_format = True
         else:
@@ -129,9 +125,9 @@ def split_names(spec: str) -> list[list[str]]:
 
 
 def party_columns(
-    options: TableOptions, path: str, n_features: int, features: Sequence[str] | None = None, like: Any = None
+    options: Any, path: str, n_features: int, features: Sequence[str] | None = None, like: Any = None
 ) -> list[PartyColumns]:
-    """Who has which columns of a source: as in a partition, or by names, widths or the number of parties."""
+    """Who has which columns of a source, by ``TableOptions`` or as in a partition."""
     columns = options.columns
     try:
         if like is not None:
