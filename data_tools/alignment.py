@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.data_tools.csv_table import FOUND
 from fastadmm.data_tools.per_table import TableRows
-from fastadmm.data_tools.tables import FOUND, Cells, Layout, Table, read_table
+from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.digest import row_digest

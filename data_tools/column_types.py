@@ -60,10 +60,6 @@ class Typing:
         return [name for name, kind in self.kinds.items() if kind not in ("number", "category")]
 
 
-#: Nothing said about columns.
-AS_FOUND = Typing()
-
-
 def parse_types(entries: Sequence[str]) -> dict[str, str]:
     """Read ``name=kind`` entries; several may stand in one, with commas between."""
     kinds: dict[str, str] = {}

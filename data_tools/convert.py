@@ -30,7 +30,6 @@ from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
 from fastadmm.data_tools.split import (
     PartyColumns,
-    by_widths,
     equal_widths,
     is_widths,
     parse_widths,
@@ -61,9 +60,8 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     compression_options(options.compression)
     _check_split(options)
     files, kind = source_files(options.source, options.format)
-    of_tables = kind in ("csv", "parquet")
-    check_format_options("csv" if of_tables else kind, options, f"{files[0].shown}: ")
-    if of_tables:
+    check_format_options(kind, options, f"{files[0].shown}: ")
+    if kind in ("csv", "parquet"):
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
         plain = kind == "csv" and len(files) == 1 and not options.by_column
         return plan_one_table(options, scratch, progress, plain)
@@ -75,7 +73,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     like = open_partition(options.like) if options.like is not None else None
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
     reader = open_matrix(kind, files, shown(options.source), options, declared, scratch)
-    split = partial(_split, reader.path, options, like)
+    split = partial(party_columns, options, reader.path, like=like)
     if reader.n_features is not None:  # faults of the split are found before the data are read
         split(reader.n_features)
     statistics = ColumnStatistics() if options.standardize else None
@@ -161,16 +159,6 @@ def _declared(options: TableOptions, like: Partition | None, file: SourceFile) -
     if features is not None and total != features:
         raise InputError(f"{file.shown}: widths {columns} add up to {total}, not to --features {features}")
     return total
-
-
-def _split(path: str, options: TableOptions, like: Partition | None, n_features: int) -> list[PartyColumns]:
-    try:
-        if like is None:
-            return party_columns(options.columns, options.parties, options.names, None, n_features)
-        widths = [party.n_features for party in like.parties]
-        return by_widths(widths, [party.name for party in like.parties], n_features)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _blocks(

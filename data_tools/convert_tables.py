@@ -7,13 +7,12 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
 from fastadmm.data_tools.blocks import ColumnStatistics, Progress, Steps, fit_transform_of, stored
-from fastadmm.data_tools.column_types import Typing, column_notes, recognise
+from fastadmm.data_tools.column_types import column_notes, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.encoding import (
@@ -24,7 +23,6 @@ from fastadmm.data_tools.encoding import (
     fit_encoder,
     read_description,
     refuse_grouped,
-    words_for,
 )
 from fastadmm.data_tools.label_columns import Labels, labels_of, require_label
 from fastadmm.data_tools.opening import part_files
@@ -296,7 +294,9 @@ class Planner:
             parties = self._fit_split(rows[0]) if self.split else self._fit_tables(rows)
         labels = None
         if options.label is not None:
-            labels = self._labels(options.label, rows[0])
+            known = like or Like([], options.task or "auto")
+            how = (known.task, known.classes, known.label_reading, self.report)
+            labels = labels_of(self.tables[0], rows[0], options, *how)
         elif like is None and self.has_guest:
             raise ConfigError("--label: which of the guest's columns is the label?")
         if like is None and self.described is None:
@@ -338,7 +338,7 @@ class Planner:
             if not columns[k]:
                 raise InputError(f"{self.tables[k].path}: no feature column besides the id and the label")
             shown_as = {name: f"{party}.{name}" for name in columns[k] if count[name] > 1}
-            parties.append(self._fit(party, k, columns[k], rows[k], shown_as))
+            parties.append(self._fit(party, self.tables[k], columns[k], rows[k], shown_as))
         return parties
 
     def _fit_split(self, rows: np.ndarray) -> list[Part]:
@@ -346,32 +346,21 @@ class Planner:
         options, table, features = self.options, self.tables[0], self.features(0)
         if not features:
             raise InputError(f"{table.path}: no feature column besides the label {options.label!r}")
-        try:
-            split = party_columns(options.columns, options.parties, options.names, features, len(features))
-        except InputError as error:
-            raise InputError(f"{table.path}: {error}") from None
+        split = party_columns(options, table.path, len(features), features)
         own = [table.columns[name] for name in features]
         self.plain &= all(column.kind == "number" and column.full for column in own)
         order = np.array(features, dtype=object)
-        return [self._fit(p.name, 0, order[p.columns].tolist(), rows) for p in split]
+        return [self._fit(p.name, table, order[p.columns].tolist(), rows, {}) for p in split]
 
     def _fit(
-        self,
-        name: str,
-        k: int,  # number of the table
-        columns: list[str],
-        rows: np.ndarray,
-        shown_as: Mapping[str, str] = MappingProxyType({}),  # names of columns that other tables have, too
+        self, name: str, table: Table, columns: list[str], rows: np.ndarray, shown_as: Mapping[str, str]
     ) -> Part:
-        """One party's columns as features."""
-        options, described, table = self.options, self.described, self.tables[k]
-        na = missing_words(options.na_values)
+        """One party's columns as features; `shown_as`: what those are called that other tables have, too."""
+        options, described = self.options, self.described
         if described is not None:
-            encoder = described.encoder(table, columns, shown_as)
-            encoder = _stated_readings(encoder, table, self.typing, na)
+            encoder = described.encoder(table, columns, shown_as, options)
         else:
-            missing = options.missing or "refuse"
-            encoder = fit_encoder(table, columns, rows, missing, self.typing, shown_as, na)
+            encoder = fit_encoder(table, columns, rows, shown_as, options)
         statistics = ColumnStatistics() if options.standardize else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)
@@ -417,14 +406,6 @@ class Planner:
         for party in parties:
             self._look(party.table, party.encoder, party.rows)
         return parties
-
-    def _labels(self, name: str, rows: np.ndarray) -> Labels:
-        options, table = self.options, self.tables[0]
-        like = self.like or Like([], options.task or "auto")
-        return labels_of(
-            table, name, rows, like.task, like.classes, positive=options.positive, typing=self.typing,
-            reading=like.label_reading, report=self.report, **options.beside,
-        )  # fmt: skip
 
     def _refuse_grouped(self, parties: Sequence[Part], labels: Labels | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
@@ -483,21 +464,3 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     raw = {column.name for column in columns if column.reading}
     quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
     return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
-
-
-def _stated_readings(
-    encoder: Encoder, table: Table, typing: Typing, na: dict[str, tuple[str, ...]]
-) -> Encoder:
-    """A described encoder with the readings that options state; none is recognised from rows."""
-    columns = []
-    for encoding in encoder.columns:
-        name, reading = encoding.name, CellReading()
-        if encoding.levels is None and (typing.decimal is not None or name in typing.kinds):
-            reading = recognise(table, name, table.columns[name], typing) or reading
-        if reading.from_rows:
-            raise ConfigError(
-                f"{table.path}: column {name!r}: beside --public-columns, options state how numbers are "
-                "written: give --decimal, or the format of a date, such as --types joined=days:%Y-%m-%d"
-            )
-        columns.append(replace(encoding, na=words_for(name, na), reading=str(reading)))
-    return replace(encoder, columns=tuple(columns))

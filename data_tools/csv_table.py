@@ -52,21 +52,31 @@ _MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (cod
 _WIDE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How the text of a table is laid out; None is recognised."""
+
+    separator: str | None = None  # between CSV cells
+    encoding: str | None = None
+    header: bool = True  # whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``,
+
+    def __post_init__(self) -> None:
+        mark = self.separator
+        if mark is not None and (len(mark) != 1 or mark in '"\r\n' or not mark.isascii()):
+            raise ConfigError(f"--separator {mark!r}: give one character, such as ';'")
+
+
+FOUND = Layout()
+
+
 class CsvFile:
     """The text of a CSV table: its column names and its cells."""
 
-    def __init__(
-        self,
-        source: SourceFile,
-        *,
-        drop: Sequence[str] = (),
-        header: bool = True,
-        separator: str | None = None,
-    ) -> None:
-        self.file, self.path, self.header = source, source.shown, header
+    def __init__(self, source: SourceFile, layout: Layout = FOUND, drop: Sequence[str] = ()) -> None:
+        self.file, self.path, self.header = source, source.shown, layout.header
         self.notes: list[str] = []
-        self.separator = self._sniff(separator)
-        if separator is None and self.separator != ",":
+        self.separator = self._sniff(layout.separator)
+        if layout.separator is None and self.separator != ",":
             self.notes.append(f"{self.path}: cells are separated by {self.separator!r}")
         self.header_end = 0
         self.columns = self._read_columns(drop)
@@ -89,7 +99,7 @@ class CsvFile:
     def _read_columns(self, drop: Sequence[str]) -> list[str]:
         first = next(self.rows(), None)
         if first is None:
-            raise InputError(f"{self.path}: file is empty, only blank lines")
+            raise self.file.refused("file is empty, only blank lines")
         line, cells = first
         if not all(is_text(cell) for cell in cells):
             raise NotUtf8(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
@@ -97,10 +107,8 @@ class CsvFile:
             return [f"c{i}" for i in range(1, len(cells) + 1)]
         self.header_end = line
         if all(is_number(cell) for cell in cells):
-            raise InputError(
-                f"{self.path}: line 1 holds only numbers, no column names: pass --no-header (they are then "
-                "named c1, c2, ...)"
-            )
+            remedy = "pass --no-header (they are then named c1, c2, ...)"
+            raise self.file.refused(f"line 1 holds only numbers, no column names: {remedy}")
         place = f"{self.path}: line 1"
         if cells[0].lower().startswith("sep="):
             raise InputError(f"{place}: {cells[0]!r} is for spreadsheets alone: remove the line")
@@ -150,9 +158,9 @@ class CsvFile:
         width = len(self.columns)
         for line, cells in islice(self.rows(on_read), 1 if self.header else 0, None):
             if len(cells) != width:
-                raise InputError(
-                    f"{self.path}: line {line}: {len(cells)} cells, but there are {width} columns: correct "
-                    "it, or quote cells that hold the separator"
+                problem = "correct it, or quote cells that hold the separator"
+                raise self.file.refused(
+                    f"line {line}: {len(cells)} cells, but there are {width} columns: {problem}"
                 )
             yield line, cells
 
@@ -243,13 +251,6 @@ def is_text(cell: str) -> bool:
     return not any("\udc80" <= character <= "\udcff" for character in cell)
 
 
-def check_separator(separator: str | None) -> None:
-    """Refuse what cannot stand between cells."""
-    if separator is None or (len(separator) == 1 and separator not in '"\r\n' and separator.isascii()):
-        return
-    raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
-
-
 def one_byte_encoding(source: SourceFile) -> str:
     """The encoding of a text that is not UTF-8, with one byte for each character."""
     for first, text in source.line_blocks():
@@ -257,18 +258,16 @@ def one_byte_encoding(source: SourceFile) -> str:
             continue
         if match := _WIDE.search(text):
             line = first + text.count(b"\n", 0, match.start())
-            raise InputError(
-                f"{source.shown}: line {line} holds UTF-8 text, but other lines are not UTF-8 text: save the "
-                "whole file in one encoding, or pass --encoding"
+            problem = "holds UTF-8 text, but other lines are not UTF-8 text"
+            raise source.refused(
+                f"line {line} {problem}: save the whole file in one encoding, or pass --encoding"
             )
         try:
             text.decode(FALLBACK)
         except UnicodeDecodeError as error:
             line = first + text.count(b"\n", 0, error.start)
-            raise InputError(
-                f"{source.shown}: line {line}: not UTF-8 text, nor {FALLBACK}: pass --encoding, or convert "
-                "the file to UTF-8"
-            ) from None
+            problem = f"not UTF-8 text, nor {FALLBACK}: pass --encoding, or convert the file to UTF-8"
+            raise source.refused(f"line {line}: {problem}") from None
     return FALLBACK
 
 

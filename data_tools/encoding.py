@@ -16,8 +16,9 @@ from shlex import quote
 from typing import Any, cast
 
 import numpy as np
-from fastadmm.data_tools.column_types import Typing, as_numbers, read_column
+from fastadmm.data_tools.column_types import Typing, as_numbers, read_column, recognise
 from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, nearest, truth_levels
+from fastadmm.data_tools.per_table import TableOptions, missing_words
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
@@ -29,53 +30,50 @@ from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
 MAX_LEVELS = 100
 
 
+#: What a user is told of a column, by what happened there: with the number of cells, and one of them.
+_TOLD = {
+    "unseen": "{} cells with unseen categories, such as {!r}: all zeros",
+    "outside": "{} numbers below or above those of training: in the first or last bin",
+    "filled": "{} missing cells filled",
+    "grouped": "points stand before three digits in all cells, and are read as decimal points: write numbers "
+    "without points if they group thousands",
+}
+
+
 @dataclass
 class EncodingReport:
-    """What happened while a table was encoded: numbers of cells by column."""
+    """What happened while a table was encoded."""
 
-    filled: Counter[str] = field(default_factory=Counter)
-    unseen: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)  # one such category per column
-    grouped: list[str] = field(default_factory=list)
-    outside: Counter[str] = field(default_factory=Counter)
+    #: Numbers of cells by what happened, and by column.
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: {what: Counter() for what in _TOLD})
+    examples: dict[str, str] = field(default_factory=dict)  # one unseen category per column
 
     def add(self, other: EncodingReport) -> None:
         """Add what happened in further rows."""
-        self.filled += other.filled
-        self.unseen += other.unseen
-        self.outside += other.outside
+        for what, own in self.counts.items():
+            own.update(other.counts[what])
         self.examples = other.examples | self.examples
-        self.grouped = other.grouped
 
     def lines(self, path: str) -> list[str]:
         """One line per column with unseen categories, filled cells or doubtful points."""
-        unseen = "cells with unseen categories, such as"
-        outside = "numbers below or above those of training: in the first or last bin"
-        grouped = (
-            "points stand before three digits in all cells, and are read as decimal points: write numbers "
-            "without points if they group thousands"
-        )
-        told = [(n, f"{k} {unseen} {self.examples[n]!r}: all zeros") for n, k in self.unseen.items()]
-        told += [(name, f"{count} {outside}") for name, count in self.outside.items()]
-        told += [(name, f"{count} missing cells filled") for name, count in self.filled.items()]
-        told += [(name, grouped) for name in self.grouped]
-        return [f"{path}: column {name!r}: {line}" for name, line in told]
+        told = ((name, what, n) for what, own in self.counts.items() for name, n in own.items())
+        return [
+            f"{path}: column {name!r}: {_TOLD[what].format(n, self.examples.get(name))}"
+            for name, what, n in told
+        ]
 
 
 # --- fitting ---------------------------------------------------------------------------------------------
 
 
 def fit_encoder(
-    table: Table,
-    columns: Sequence[str],
-    rows: np.ndarray,
-    missing: str,
-    typing: Typing,
-    shown: Mapping[str, str],
-    na: Mapping[str, Sequence[str]],
+    table: Table, columns: Sequence[str], rows: np.ndarray, shown: Mapping[str, str], options: TableOptions
 ) -> Encoder:
     """Infer the type of each column and fit the replacements of missing values."""
-    fitted = [_fit_column(table, name, table.columns[name], rows, missing, typing) for name in columns]
+    missing, na = options.missing or "refuse", missing_words(options.na_values)
+    fitted = [
+        _fit_column(table, name, table.columns[name], rows, missing, options.typing) for name in columns
+    ]
     named = (replace(f, na=words_for(f.name, na), shown=shown.get(f.name, "")) for f in fitted)
     return checked(Encoder(tuple(named), missing), table)
 
@@ -167,7 +165,8 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
     report = EncodingReport()
     if _comma_column(encoder.columns) is not None:
         names = [column.name for column in encoder.columns if column.levels is None]
-        report.grouped = [name for name in names if name in table.columns and table.columns[name].grouped]
+        grouped = (name for name in names if name in table.columns and table.columns[name].grouped)
+        report.counts["grouped"].update(grouped)
     X = np.zeros((len(rows), len(encoder.feature_names)))
     at = 0
     for encoding in encoder.columns:
@@ -178,11 +177,11 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
             if encoder.missing == "refuse":
                 problem = "missing value, and the training table was converted with --missing refuse"
                 raise table.refused(name, problem, int(rows[np.flatnonzero(absent)[0]]))
-            report.filled[name] = int(absent.sum())
+            report.counts["filled"][name] = int(absent.sum())
         if encoding.levels is None:
             values = _numbers(table, encoding, column)[rows]
             if bins and (outside := int(((values < bins.low) | (values > bins.high)).sum())):
-                report.outside[name] = outside  # which missing cells are not
+                report.counts["outside"][name] = outside  # which missing cells are not
             values[missing] = encoding.fill
             if bins is None:
                 X[:, at] = encoding.scaled(values)
@@ -223,7 +222,7 @@ def _codes(encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: E
     codes = table_of[words]
     unknown = np.flatnonzero((codes < 0) & ~text.missing(rows))
     if len(unknown):
-        report.unseen[encoding.name] = len(unknown)
+        report.counts["unseen"][encoding.name] = len(unknown)
         report.examples[encoding.name] = text.words[words[unknown[0]]]
     return codes
 
@@ -278,9 +277,14 @@ class Description:
         """Columns whose cells are read as text."""
         return [column.name for column in self.columns.values() if column.levels is not None]
 
-    def encoder(self, table: Table, columns: Sequence[str], shown_as: Mapping[str, str]) -> Encoder:
-        """The encoder of one party's columns; nothing in it comes from their cells."""
-        encodings = []
+    def encoder(
+        self, table: Table, columns: Sequence[str], shown_as: Mapping[str, str], options: TableOptions
+    ) -> Encoder:
+        """The encoder of one party's columns; nothing in it comes from their cells.
+
+        How numbers are written is stated by options, and not recognised from rows.
+        """
+        encodings, typing, na = [], options.typing, missing_words(options.na_values)
         for name in columns:
             own = shown_as.get(name, "")
             key = own if own in self.columns else name
@@ -289,7 +293,17 @@ class Description:
                     f"{self.path}: column {name!r} of {table.path} is not described: describe it, or leave "
                     f"it out with --drop {quote(name)}"
                 )
-            encodings.append(replace(self.columns[key], name=name, shown=own))
+            reading = CellReading()
+            if self.columns[key].levels is None and (typing.decimal is not None or name in typing.kinds):
+                reading = recognise(table, name, table.columns[name], typing) or reading
+            if reading.from_rows:
+                problem = (
+                    "beside --public-columns, options state how numbers are written: give --decimal, or the "
+                    "format of a date, such as --types joined=days:%Y-%m-%d"
+                )
+                raise ConfigError(str(table.refused(name, problem)))
+            words = words_for(name, na)
+            encodings.append(replace(self.columns[key], name=name, shown=own, na=words, reading=str(reading)))
         return checked(Encoder(tuple(encodings), DESCRIBED), table)
 
 

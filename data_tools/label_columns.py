@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
-from fastadmm.data_tools.column_types import AS_FOUND, Typing, are_truths, as_numbers, read_column, recognise
+from fastadmm.data_tools.column_types import are_truths, as_numbers, read_column, recognise
 from fastadmm.data_tools.columns import Column, is_number, nearest, pieces, words_of
-from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
+from fastadmm.data_tools.per_table import TableOptions
+from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
@@ -223,20 +224,15 @@ def _written_numbers(column: Column) -> bool:
 
 def labels_of(
     table: Table,
-    name: str,
     rows: np.ndarray,
+    options: TableOptions,
     task: str,
     classes: tuple[str, ...] | None = None,
-    *,
-    positive: str | None = None,
-    typing: Typing = AS_FOUND,
     reading: CellReading | None = None,
     report: list[str] | None = None,
-    weight: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
 ) -> Labels:
-    """Labels of some rows of a table, with weights and offsets from other columns."""
+    """Labels of some rows of a table, with weights and offsets from other columns, as options name them."""
+    name = options.label or ""
     column = table.columns[name]
     absent, at = column.first_missing(rows)
     if absent:
@@ -248,7 +244,7 @@ def labels_of(
         if reading is not None and not reading.plain:
             found, why = reading, f"as the labels of training are read ({reading.words()})"
         elif not are_truths(column.words) and (column.kind != "mixed" or _written_numbers(column)):
-            found = recognise(table, name, column, typing)
+            found = recognise(table, name, column, options.typing)
     if found is not None:
         if not found.plain and report is not None:
             report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
@@ -260,26 +256,24 @@ def labels_of(
         else:
             used, codes = np.unique(column.values[part], return_inverse=True)
             collector.append_words(codes, [column.words[k] for k in used.tolist()])
-    labels = collector.finish(task, classes, positive)
-    if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
+    labels = collector.finish(task, classes, options.positive)
+    exposed = options.exposure is not None
+    if exposed and (labels.classes is not None or (labels.y < 0).any()):
         what = "classes" if labels.classes is not None else "negative numbers"
         raise ConfigError(
             f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
         )
-    weights = None if weight is None else _numbers(table, weight, rows, "weight", typing)
-    offsets, exposed = offset_of(table, rows, offset, exposure, typing), exposure is not None
+    weights = _numbers(table, rows, "weight", options)
+    offsets = offset_of(table, rows, options)
     return replace(labels, reading=str(found or ""), weight=weights, offset=offsets, exposure=exposed)
 
 
-def offset_of(
-    table: Table, rows: np.ndarray, offset: str | None, exposure: str | None, typing: Typing = AS_FOUND
-) -> np.ndarray | None:
+def offset_of(table: Table, rows: np.ndarray, options: TableOptions) -> np.ndarray | None:
     """Offsets of some rows, or the logarithms of their exposures. Shapes: rows, the result (k,)."""
-    if offset is not None and exposure is not None:
+    if options.offset is not None and options.exposure is not None:
         raise ConfigError("--offset and --exposure: the logarithm of an exposure is the offset; give one")
-    if exposure is not None:
-        return np.log(_numbers(table, exposure, rows, "exposure", typing))
-    return None if offset is None else _numbers(table, offset, rows, "offset", typing)
+    exposures = _numbers(table, rows, "exposure", options)
+    return _numbers(table, rows, "offset", options) if exposures is None else np.log(exposures)
 
 
 #: What is wrong with a number of a column that is kept beside the labels.
@@ -290,11 +284,14 @@ _WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 }
 
 
-def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing) -> np.ndarray:
-    """A number for each of some rows; none may be missing. Shapes: rows, the result (k,)."""
+def _numbers(table: Table, rows: np.ndarray, what: str, options: TableOptions) -> np.ndarray | None:
+    """A number for each of some rows, where a column is named. Shapes: rows, the result (k,)."""
+    name = getattr(options, what)
+    if name is None:
+        return None
     column = table.require(name, f"{what} column")
     if column.kind in ("text", "raw") or _written_numbers(column):
-        column, _ = as_numbers(table, name, column, typing)
+        column, _ = as_numbers(table, name, column, options.typing)
     if column.kind != "number":
         raise table.refused(name, "not all cells are numbers", what=what)
     values = column.values[rows]
@@ -306,30 +303,18 @@ def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typin
     return values
 
 
-def write_label_table(
-    out: Path,
-    table: Path,
-    label: str,
-    alignment: Alignment,
-    *,
-    id: str,
-    duplicates: str = "refuse",
-    separator: str | None = None,
-    id_pattern: str | None = None,
-    task: str = "auto",
-    positive: str | None = None,
-    like: Path | None = None,
-    **columns: Any,
-) -> None:
-    """Write the labels of an alignment's rows, and what `columns` names beside them; a file is replaced."""
+def write_label_table(out: Path, table: Path, label: str, alignment: Alignment, **options: Any) -> None:
+    """Write the labels of an alignment's rows, and what is kept beside them; a file is replaced."""
     from fastadmm.store.label_file import LabelWriter, open_labels
 
-    known = None if like is None else open_labels(like)
-    classes, task = (None, task) if known is None else (known.classes, known.task)
-    read = read_table(table, Layout(separator), Cells(id=id))
+    chosen = TableOptions(label=label, **options)
+    known = None if chosen.like is None else open_labels(chosen.like)
+    classes, task = (None, chosen.task or "auto") if known is None else (known.classes, known.task)
+    id = str(chosen.id)
+    read = read_table(table, chosen.layout, Cells(id=id))
     read.require(label, "label column")
-    rows = rows_of(table_ids(read, id, duplicates, id_pattern), alignment)
-    labels = labels_of(read, label, rows, task, classes, positive=positive, **columns)
+    rows = rows_of(table_ids(read, id, chosen.duplicates, chosen.id_pattern), alignment)
+    labels = labels_of(read, rows, chosen, task, classes)
     how: dict[str, Any] = {"task": labels.task, "classes": labels.classes, "exposure": labels.exposure}
     with LabelWriter(out, **how, force=True) as writer:
         writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)

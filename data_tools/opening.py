@@ -90,7 +90,7 @@ class SourceFile:
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             raise self._unreadable(error) from None
         if self.size == 0:
-            raise InputError(f"{self.shown}: file is empty")
+            raise self.refused("file is empty")
         entry, length = head[22:], int.from_bytes(head[18:20], "little")
         what = next((what for magic, what in _FOREIGN if self.magic.startswith(magic)), "")
         if self.is_zip and (self.path.suffix.lower() in _WORKBOOKS or entry.startswith(_IN_WORKBOOKS)):
@@ -99,12 +99,16 @@ class SourceFile:
             arrays = entry[:length].endswith(b".npy")
             what = "" if arrays else "a zip archive without arrays, not an NPZ file: unpack it first"
         if what:
-            raise InputError(f"{self.shown}: is {what}")
+            raise self.refused(f"is {what}")
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
         for magic, name, function in _COMPRESSIONS:
             if self.magic.startswith(magic):
                 self.compression, self._decompress = name, function
+
+    def refused(self, problem: str) -> InputError:
+        """The error about the file."""
+        return InputError(f"{self.shown}: {problem}")
 
     def _unreadable(self, error: Exception) -> StorageError:
         if isinstance(error, StorageError):
@@ -123,7 +127,7 @@ class SourceFile:
         except OSError:
             same = False
         if not same:
-            raise InputError(f"{self.shown}: changed while it was read; convert it when it is complete")
+            raise self.refused("changed while it was read; convert it when it is complete")
 
     def holds_nothing(self) -> bool:
         """Whether nothing is compressed in the file; what is damaged is for those to say who read it."""
@@ -165,9 +169,7 @@ class SourceFile:
                     pending.append(piece)
                     size += len(piece)
                     if size > MAX_LINE_BYTES:
-                        raise InputError(
-                            f"{self.shown}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
-                        )
+                        raise self.refused(f"line {line} is longer than {MAX_LINE_BYTES >> 20} MB: no table")
                     continue
                 text = b"".join((*pending, piece[:cut]))
                 pending = [piece[cut:]]
@@ -191,17 +193,17 @@ class _Guarded(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         source = self._source
-        place, after = f"{source.shown}: {source.compression} data", f"after {self._count} bytes of text"
+        place, after = f"{source.compression} data", f"after {self._count} bytes of text"
         try:
             count = self._inner.readinto(buffer)
         except EOFError:
             problem = "the file is truncated, copy or download it again"
-            raise InputError(f"{place} end early, {after}: {problem}") from None
+            raise source.refused(f"{place} end early, {after}: {problem}") from None
         except (zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and (source.compression is None or error.errno is not None):
                 raise source._unreadable(error) from None
             problem = "copy or download the file again"
-            raise InputError(f"{place} are damaged {after} ({error}): {problem}") from None
+            raise source.refused(f"{place} are damaged {after} ({error}): {problem}") from None
         self._count += count
         if not count:
             source.check_unchanged()
@@ -302,10 +304,8 @@ def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFil
     kinds = [format_of(file, format) for file in files]
     for file, kind in zip(files, kinds):
         if kind != kinds[0]:
-            raise InputError(
-                f"{file.shown}: read as {kind}, but {files[0].shown} as {kinds[0]}: parts of one source have "
-                "one format (see --format)"
-            )
+            problem = "parts of one source have one format (see --format)"
+            raise file.refused(f"read as {kind}, but {files[0].shown} as {kinds[0]}: {problem}")
     if kinds[0] == "npz" and len(files) > 1:
         raise InputError(f"{shown(path)}: {len(files)} NPZ files: give one; parts are LIBSVM, CSV or Parquet")
     return files, kinds[0]
@@ -315,13 +315,12 @@ def format_of(file: SourceFile, format: str) -> str:
     """What a source is read as: as stated, or as its content and name say."""
     if file.is_parquet:
         if format != "auto":
-            raise InputError(f"{file.shown}: is a Parquet file: leave --format out")
+            raise file.refused("is a Parquet file: leave --format out")
         return "parquet"
     kind = _guessed(file) if format == "auto" else format
     if (kind == "npz") != file.is_zip:
-        raise InputError(
-            f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
-        )
+        what = "a zip archive" if file.is_zip else "not a zip archive"
+        raise file.refused(f"is {what}, as NPZ files are: check --format")
     return kind
 
 
@@ -340,5 +339,5 @@ def _guessed(file: SourceFile) -> str:
     elif last in _UNREAD:
         what = "is in a format that is not read; save the table as CSV or Parquet"
     if what:
-        raise InputError(f"{file.shown}: {what}")
+        raise file.refused(what)
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"

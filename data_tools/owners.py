@@ -28,7 +28,7 @@ from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import BLOCK_VALUES, NpzSource
 from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
 from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options
-from fastadmm.data_tools.tables import FOUND, Layout, Table, read_table
+from fastadmm.data_tools.tables import Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.store.block_file import first_not_finite
@@ -45,23 +45,15 @@ class CsvSource:
     kind = "dense"
 
     def __init__(
-        self,
-        path: str | Path,
-        layout: Layout = FOUND,
-        *,
-        label: str | None,
-        drop: Sequence[str] = (),
-        beside: str | None = None,
-        scratch: str | Path | None = None,
-        on_read: OnRead | None = None,
+        self, path: str | Path, options: TableOptions, beside: str | None = None, **how: Any
     ) -> None:
-        self.table = table = read_table(path, layout, drop=drop, scratch=scratch, on_read=on_read)
+        self.table = table = read_table(path, options.layout, drop=options.drop, **how)
         self.path, self.columns = table.path, table.names
-        check_columns("--drop", drop, table.every, table.path)
-        self.label = require_label(self.path, table.names, label)
-        self.feature_names: list[str] | None = [n for n in table.names if n not in (label, beside)]
+        check_columns("--drop", options.drop, table.every, table.path)
+        self.label = require_label(self.path, table.names, options.label)
+        self.feature_names: list[str] | None = [n for n in table.names if n not in (self.label, beside)]
         if not self.feature_names:
-            raise InputError(f"{self.path}: no feature column besides the label {label!r}")
+            raise InputError(f"{self.path}: no feature column besides the label {self.label!r}")
         self.n_features: int | None = len(self.feature_names)
         for name in self.feature_names:
             _check_numbers(table, name)
@@ -122,13 +114,10 @@ class OwnerOptions(TableOptions):
         """A reader of one file, without the column that names owners."""
         file = SourceFile(path)
         kind = format_of(file, self.format)
-        kind = "csv" if kind == "parquet" else kind
         check_format_options(kind, self, f"{file.shown}: ")
-        if kind != "csv":
+        if kind not in ("csv", "parquet"):
             return open_matrix(kind, [file], file.shown, self, self.features, scratch)
-        layout = Layout(self.separator, header=self.header)
-        how: dict[str, Any] = {"drop": self.drop, "beside": self.by, "scratch": scratch, "on_read": on_read}
-        return CsvSource(path, layout, label=self.label, **how)
+        return CsvSource(path, self, self.by, scratch=scratch, on_read=on_read)
 
 
 def convert_owners(

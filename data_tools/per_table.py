@@ -10,8 +10,7 @@ from typing import Any
 
 from fastadmm.data_tools.column_types import Typing, parse_types
 from fastadmm.data_tools.columns import nearest
-from fastadmm.data_tools.csv_table import check_separator
-from fastadmm.data_tools.holdout import HoldOut
+from fastadmm.data_tools.split import HoldOut
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError
 
@@ -37,7 +36,6 @@ class TableRows:
     def layout(self) -> Layout:
         """How the text of the tables is laid out."""
         mark = "\t" if self.separator in ("\\t", "tab") else self.separator
-        check_separator(mark)
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -141,6 +139,7 @@ def refuse_fixed(options: object, what: str, *more: str) -> None:
 
 def check_format_options(kind: str, options: Any, place: str) -> None:
     """Refuse options that would have no effect."""
+    kind = "csv" if kind == "parquet" else kind
     own = {
         "csv": given_options(options, "label", "drop", "separator") + ["--no-header"] * (not options.header),
         "libsvm": given_options(options, "zero_based", "features"),

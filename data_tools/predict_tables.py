@@ -70,7 +70,7 @@ def read_features(
     table = planner.tables[0]
     notes = [note for own in planner.tables for note in own.notes] + lost
     blocks = _encoded(planner.by_party(like, rows), notes)
-    offset = offset_of(table, rows[0], options.offset, options.exposure)
+    offset = offset_of(table, rows[0], chosen)
     return TableFeatures(ids, blocks, offset, (table, rows[0]), notes)
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.cell_text import KNOWN_UNITS, candidates, value_of, written
@@ -30,11 +30,14 @@ from fastadmm.data_tools.columns import (
     is_number,
     nearest,
 )
-from fastadmm.data_tools.csv_table import CsvFile, check_separator, is_text, one_byte_encoding, python_chunks
+from fastadmm.data_tools.csv_table import FOUND, CsvFile, Layout, is_text, one_byte_encoding, python_chunks
 from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, is_parts, part_files
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
+
+#: Other modules take the layout from here.
+__all__ = ["Layout"]
 
 #: Bytes on disk from which pandas is worth its loading.
 LARGE = 4 << 20
@@ -42,15 +45,6 @@ LARGE = 4 << 20
 _LEADING_ZERO = re.compile(r"\n[-+]?(0\d+)(?=\n)")
 _NO_GROUPS = re.compile(r"\.(?!\d{3}\n)|\n[-+]?0?\.|\d{4}\.")
 _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the text of a table is laid out; None is recognised."""
-
-    separator: str | None = None  # between CSV cells
-    encoding: str | None = None
-    header: bool = True  # whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``,
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Cells:
     quoted: Collection[str] = ()  # columns of texts that may be in quotes
 
 
-FOUND, PLAIN = Layout(), Cells()
+PLAIN = Cells()
 
 
 class Places:
@@ -150,13 +144,9 @@ def read_table(
     parts = [SourceFile(part) for part in part_files(path)]
     for file in parts:
         if file.is_zip:
-            raise InputError(
-                f"{file.shown}: is a zip archive or an Excel workbook: unpack it, or save the sheet as CSV"
-            )
+            raise file.refused("is a zip archive or an Excel workbook: unpack it, or save the sheet as CSV")
         file.encoding = layout.encoding
-    check_separator(layout.separator)
     many, large = is_parts(path), sum(file.size for file in parts) >= LARGE
-    how: dict[str, Any] = {"drop": drop, "header": layout.header, "separator": layout.separator}
     opened: list[CsvFile | ParquetTable] = []
     notes: list[str] = []
     current = parts[0]
@@ -171,7 +161,7 @@ def read_table(
         try:
             opened.clear()
             for current in parts:
-                opened.append(ParquetTable(current) if current.is_parquet else CsvFile(current, **how))
+                opened.append(ParquetTable(current) if current.is_parquet else CsvFile(current, layout, drop))
             names = _common_columns(opened)
             if only is not None and only not in names:
                 raise _absent(shown(path), names, only, "id column")
@@ -224,13 +214,11 @@ def _check_types(parts: Iterable[ParquetTable], names: list[str]) -> None:
                 raise InputError(f"{part.path}: column {name!r} {problem}")
 
 
-def _collected(
-    path: str,
-    kept: list[str],
-    cells: Cells,
-    chunks: Callable[[dict[str, str]], Iterator[Chunk]],
-    scratch: Scratch,
-) -> Table:
+#: Makes the chunks of a table; as what cells are wanted may change meanwhile.
+_Chunks: TypeAlias = Callable[[dict[str, str]], Iterator[Chunk]]
+
+
+def _collected(path: str, kept: list[str], cells: Cells, chunks: _Chunks, scratch: Scratch) -> Table:
     """The table of all chunks."""
     if not kept:
         raise InputError(f"{path}: no column left after --drop")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
-from fastadmm.blocks.columns import Columns
+from fastadmm.blocks.side_by_side import Columns
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face_classes import common_shift
 

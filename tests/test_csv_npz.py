@@ -8,7 +8,7 @@ from fastadmm.data_tools import npz, opening, tables
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.owners import CsvSource
-from fastadmm.data_tools.tables import Layout
+from fastadmm.data_tools.per_table import TableOptions
 from fastadmm.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def test_csv_keeps_every_bit(tmp_path_factory, table, newline, quote, blank):
         ",".join(f"{quote}{v!r}{quote}" for v in row) + (newline if blank else "") for row in table
     ]
     source = write(tmp_path_factory.mktemp("csv") / "a.csv", newline.join(lines))
-    X, y = collect(CsvSource(source, label="y"))
+    X, y = collect(CsvSource(source, TableOptions(label="y")))
     np.testing.assert_array_equal(np.column_stack([X[:, 0], y, X[:, 1]]), np.array(table))
 
 
@@ -62,17 +62,21 @@ def test_csv_variants_and_encodings(tmp_path):
         "break.csv": b'"a","y","b"\n"1",0,"2\n"\n3,1,4\n',
     }
     for name, text in texts.items():
-        X, y = collect(CsvSource(write(tmp_path / name, text), label="y"))
+        X, y = collect(CsvSource(write(tmp_path / name, text), TableOptions(label="y")))
         np.testing.assert_array_equal(X, expected, err_msg=name)
         np.testing.assert_array_equal(y, [0, 1], err_msg=name)
     source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
-    np.testing.assert_array_equal(collect(CsvSource(source, Layout(";"), label="y"))[0], expected)
+    np.testing.assert_array_equal(
+        collect(CsvSource(source, TableOptions(separator=";", label="y")))[0], expected
+    )
     # Csv not utf8.
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
-        CsvSource(source, label="y")
-    np.testing.assert_array_equal(collect(CsvSource(source, label="y", drop=["b"]))[0], [[1], [1]])
-    latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="ÿ")
+        CsvSource(source, TableOptions(label="y"))
+    np.testing.assert_array_equal(
+        collect(CsvSource(source, TableOptions(label="y", drop=["b"])))[0], [[1], [1]]
+    )
+    latin = CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), TableOptions(label="ÿ"))
     assert collect(latin)[1].tolist() == [1]
     assert "read as cp1252" in latin.table.notes[0]
 
@@ -108,7 +112,7 @@ def test_csv_faults_name_line_and_column(tmp_path, monkeypatch, line, message, l
     monkeypatch.setattr(opening, "BLOCK_BYTES", 40)
     text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
     with pytest.raises(InputError, match=f"bad.csv: {message}"):
-        CsvSource(write(tmp_path / "bad.csv", text), label="y")
+        CsvSource(write(tmp_path / "bad.csv", text), TableOptions(label="y"))
 
 
 # --- NPZ -------------------------------------------------------------------------------------------------

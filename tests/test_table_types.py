@@ -87,6 +87,10 @@ def test_marks_and_points(tmp_path):
     # Earlier cells have been read as decimal points when a later one shows that points group thousands.
     cells = ["1.230"] * 17000 + ["1.234,5"]
     assert column(tmp_path, cells)[0] == 1230
+    # Marks that fit a stated one alone, but not together.
+    with pytest.raises(InputError, match=r"'12 345' has other marks .* than '1,234' in line 2: write"):
+        column(tmp_path, ["1,234", "12 345"], decimal=".")
+
     # Points beside decimal commas are read as types say.
     tmp_path = within(tmp_path)
     (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")

@@ -163,20 +163,16 @@ class FeatureBlock(ABC):
 
     def _gram_leaves(self, engine: Engine) -> Ranges:
         """Leaves of a pass that forms a Gram matrix: fewer where that is large."""
-        return gram_leaves(self.shape, self.density * self.shape[1], engine)
+        (n, d), everything = self.shape, engine.all_rows(self.shape[0])
+        entries = self.density * d  # in a row
+        work = min(0.125 * everything * (entries / d) ** 2, SUMS_BUDGET / (2.0 * d * d))
+        return engine.leaves(n, everything * entries, work, fewest=4)
 
 
 def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
     """Leaves of a pass over dense rows that adds up a number for every column."""
     everything = engine.all_rows(n_rows)
     return engine.leaves(n_rows, *leaves_for_sums(everything, float(everything) * columns, columns))
-
-
-def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Ranges:
-    """Leaves of a Gram matrix of a matrix (N, d) here, with so many entries in a row."""
-    everything, d = engine.all_rows(shape[0]), shape[1]
-    work = min(0.125 * everything * (entries / d) ** 2, SUMS_BUDGET / (2.0 * d * d))
-    return engine.leaves(shape[0], everything * entries, work, fewest=4)
 
 
 class _Tiled(FeatureBlock):

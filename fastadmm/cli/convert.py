@@ -228,13 +228,15 @@ def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, An
     with progress_bar() as progress:
         plan_of = plan_tables if options.source is None else plan_source
         plan = plan_of(options, None if out is None else out.absolute().parent, progress)
-        told: dict[str, Any] = {"report": plan.report, "columns": plan.columns}
+        told: dict[str, Any] = {"report": plan.report}
+        told |= {"columns": plan.columns} if plan.columns else {}
         if out is None:
             return {"row_digest": plan.digest, **told, "n_samples": plan.n_samples, "task": plan.task}
         partition = write_plan(plan, out, force=force, progress=progress)
     if options.public_columns is None:
         plan.report.extend(partition_looks(partition, how["alignment"]))
-    told = _summary(partition) | {"row_digest": partition.row_digest} | told
+    joined = {"row_digest": plan.digest} if options.source is None else {}
+    told = _summary(partition) | joined | told
     if plan.test is not None:
         told["test"] = _summary(open_partition(out / "test.parts", require_labels=False))
     return told

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.columns import Columns
+from fastadmm.blocks.side_by_side import Columns
 from fastadmm.engine.engine import row_ranges
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
 from fastadmm.method.span import Here, SpanPoint

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.blocks.columns import Columns
+from fastadmm.blocks.side_by_side import Columns
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import primal_value

@@ -65,6 +65,7 @@ def evaluate_tables(
 ) -> dict[str, Any]:
     """Measure a model on the rows of tables; labels and weights are columns of the first."""
     from fastadmm.data_tools.label_columns import labels_of
+    from fastadmm.data_tools.per_table import TableOptions
 
     trained = open_model(model)
     predictions, found = score_tables(trained, paths, options, labelled=True)
@@ -72,7 +73,8 @@ def evaluate_tables(
     name = label or _label_column(trained, table, options, weight)
     table.require(name, "label column")
     notes: list[str] = []
-    read = labels_of(table, name, rows, trained.task, trained.classes, report=notes, weight=weight)
+    named = TableOptions(label=name, weight=weight)
+    read = labels_of(table, rows, named, trained.task, trained.classes, report=notes)
     about = read.task, read.y, read.classes, read.weight, found.offset
     labels = LabelData(Path(table.path), len(rows), *about, row_digest="")
     alike = partial(_same_scores, trained, predictions)

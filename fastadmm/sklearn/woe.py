@@ -199,7 +199,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         blocks = []
         for table, encoder in zip(self._tables(X, reset=False), encoders.values()):
             block, report = encode_table(table, encoder, np.arange(table.n_rows))
-            report.outside.clear()  # numbers have their bins
+            report.counts["outside"].clear()  # numbers have their bins
             for line in report.lines(table.path):
                 warnings.warn(line.replace("all zeros", "they say nothing"), stacklevel=3)
             blocks.append(block)
