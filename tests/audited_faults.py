@@ -342,7 +342,7 @@ def half_as_much_again(honest, cls, name, block, engine, terms):
     return made
 
 
-NORMS, SYMBOLS = (fusion_party, "row_norms"), (mechanisms.Channel, "release")
+NORMS, SYMBOLS = (mechanisms, "row_norms"), (mechanisms.Channel, "release")
 instead(
     "fusion",
     {
@@ -359,15 +359,15 @@ instead(
         "symbols that neighbours share": (shared_by_neighbours, UNIFORM),
         "symbols a tenth more certain": (
             lambda honest, epsilon, n: honest(1.1 * epsilon, n), (mechanisms, "keep_probability")),
-        "moments not clipped": (moments_of_any_size, (fusion_party, "release_moments")),
-        "the mean square without noise": (clean_mean_square, (fusion_party, "release_moments")),
+        "moments not clipped": (moments_of_any_size, (mechanisms, "release_moments")),
+        "the mean square without noise": (clean_mean_square, (mechanisms, "release_moments")),
         "a median of the clean scores": (clean_median, (fusion_party, "make_message")),
         "a step by the longest row": (
             then(lambda made, block, norms, *_: replace(
                 made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))),
-            (fusion_party, "private_descent")),
+            (mechanisms, "private_descent")),
         "the exact row norm": (
-            lambda honest, norms, *_: float(np.quantile(norms, 0.9)) or 1.0, (fusion_party, "find_row_norm")),
+            lambda honest, norms, *_: float(np.quantile(norms, 0.9)) or 1.0, (mechanisms, "find_row_norm")),
         "half the noise for many columns": (
             lambda honest, sensitivity, multiplier, n: honest(
                 sensitivity, multiplier * (0.5 if n > 100 else 1.0), n), (mechanisms, "calibrate")),
@@ -429,7 +429,7 @@ def rounded_down(patch: Patch) -> None:
 
     less = then(lambda made, *_: replace(made, epsilon=0.99 * made.epsilon))
 
-    _replace(patch, less, [(private_run, "state"), (releases, "state")])
+    _replace(patch, less, [(private_run, "state")])
 
 
 def halves_epsilon(patch: Patch) -> None:
@@ -635,8 +635,8 @@ for name, check, place, attribute, faulty in (
     ("half of the noise of the moments", COST, mechanisms, "calibrate", calibrated(0.5, "moments")),
     ("a forgotten root of 9", COST, mechanisms, "calibrate", calibrated(1 / 3, "counts")),
     ("a gradient bound of 1", COST, mechanisms, "gradient_sensitivity", lambda target: 1.0),
-    ("rows as long as they are", COST, fusion_party, "row_norms", lambda block: np.zeros(block.shape[0])),
-    ("symbols at twice epsilon", COST, fusion_party, "choose_channel", twice_chosen),
+    ("rows as long as they are", COST, mechanisms, "row_norms", lambda block: np.zeros(block.shape[0])),
+    ("symbols at twice epsilon", COST, mechanisms, "choose_channel", twice_chosen),
     ("symbols kept too often", COST, mechanisms, "keep_probability", twice_kept),
     ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),
     ("labels at twice epsilon", "randomised labels", public, "randomise_labels", twice_labels),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
@@ -56,22 +55,14 @@ def _plan(
     noise = noise_multiplier(epsilon or 0.0, delta, rounds) if noise is None else noise
     mu = math.sqrt(rounds) / noise
     joint = epsilon_of(compose_gdp([mu] * parties), delta)
-    found = {
-        "epsilon": epsilon_of(mu, delta),
-        "delta": delta,
-        "rounds": rounds,
-        "multiplier": noise,
-        "joint": joint,
-    }
+    own = epsilon_of(mu, delta)
     if as_json:
+        found = {"epsilon": own, "delta": delta, "rounds": rounds, "multiplier": noise, "joint": joint}
         print_json(found, allow_nan=False)
         return
     rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
-    _print(
-        f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} for {rounds} round(s) with noise "
-        f"{noise:.6g} times the sensitivity",
-        rows,
-    )
+    cost = f"epsilon = {own:.6g} at delta = {delta:g}"
+    _print(f"{cost} for {rounds} round(s) with noise {noise:.6g} times the sensitivity", rows)
 
 
 def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
@@ -106,27 +97,21 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
             rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
             _print(f"ledger {shown(path)}: {len(accounts)} account(s)", rows)
         return
-    statement = _statement(path)
-    if as_json:
-        print_json(statement.to_json(), allow_nan=False)
-        return
+    from fastadmm.cli.describe import describe
+    from fastadmm.privacy.statement import PrivacyStatement
     from fastadmm.runs.result import ledger_rows
 
-    _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
-
-
-def _statement(path: Path) -> Any:
-    from fastadmm.cli.describe import describe
-    from fastadmm.files.atomic import shown
-    from fastadmm.privacy.statement import PrivacyStatement
-
     found = describe(path, check=False)
-    stored = found.get("privacy") if found["kind"] == "run" else (found.get("model") or {}).get("privacy")
+    stored = (found if found["kind"] == "run" else found.get("model") or {}).get("privacy")
     if stored is None:
         raise FormatError(
             f"{shown(path)}: no privacy statement: not a run or a model, or older than them; train again"
         )
-    return PrivacyStatement.from_json(stored, shown(path))
+    statement = PrivacyStatement.from_json(stored, shown(path))
+    if as_json:
+        print_json(statement.to_json(), allow_nan=False)
+    else:
+        _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
 
 
 def _print(line: str, rows: list[tuple[str, str]]) -> None:

@@ -148,9 +148,8 @@ def audit_books(settings: DifferentialPrivacy) -> list[Check]:
     """Recompute what runs cost; hold ledger and statement against it: ``docs/privacy.md#the-audit``."""
     settings = settings.with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
-    if label is not None and game.many_rows(game.enough_labels(label), settings.delta) < game.enough_labels(
-        label
-    ):
+    enough = 0 if label is None else game.enough_labels(label)
+    if game.many_rows(enough, settings.delta) < enough:
         settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
     with TemporaryDirectory() as folder:
         books = _Books(settings, Path(folder), "ledger.jsonl")

@@ -11,17 +11,9 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
 from fastadmm.errors import ConfigError, FormatError
+from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
-from fastadmm.privacy.fusion_party import (
-    HOLDER_SEES,
-    PARTY_NOT_COVERED,
-    UNPROVED_WEIGHTS,
-    FusionMessage,
-    FusionParty,
-    fusion_budget,
-    fusion_guarantee,
-    split_in_words,
-)
+from fastadmm.privacy.fusion_party import FusionMessage, FusionParty
 from fastadmm.privacy.private_run import Comparison, Model, PrivateRun, compare, mean_losses
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
@@ -36,7 +28,7 @@ Array = np.ndarray
 _NOT_COVERED = (
     "the label holder's weights, the intercept, the scales and predictions: they depend on its features and "
     "on true labels and stay with it",
-    *PARTY_NOT_COVERED,
+    *fusion_party.PARTY_NOT_COVERED,
 )
 
 _WEIGHTS = (
@@ -93,7 +85,7 @@ class FusionSolver(PrivateRun):
     def begin(self, driver: Driver | None) -> None:
         """Make the parties, where these are of this process, and the state."""
         problem = self.problem
-        self.budget = fusion_budget(self.settings)
+        self.budget = fusion_party.fusion_budget(self.settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {
             m: FusionParty(problem.names[m], problem.blocks[m], self.books(m), self.engine)
@@ -120,15 +112,8 @@ class FusionSolver(PrivateRun):
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
         self.own = self._own_fit()
         with self.engine.limited():
-            self.fit = fit_scores(
-                problem.blocks[self.holder],
-                problem.y,
-                self.labels.classes,
-                self.own,
-                problem.regularization,
-                [self.messages[m] for m in self.others],
-                self.engine,
-            )
+            sent = [self.messages[m] for m in self.others]
+            self.fit = fit_scores(problem, self.holder, self.labels.classes, self.own, sent, self.engine)
 
     def _received(self, m: int, answer: dict[str, Any]) -> FusionMessage:
         name, width = self.problem.names[m], self.problem.blocks[m].shape[1]
@@ -201,10 +186,8 @@ class FusionSolver(PrivateRun):
         for m in self.others:
             late[m] = self.messages[m].model.weights
             intercept += self.messages[m].model.intercept - base
-        return {
-            "label holder alone": (alone, b),
-            "late fusion of the released models (no symbols)": (late, intercept),
-        }
+        added_up = "late fusion of the released models (no symbols)"
+        return {"label holder alone": (alone, b), added_up: (late, intercept)}
 
     def test_losses(self) -> dict[str, float]:
         """Mean test loss of the result and of its baselines; empty without a test set."""
@@ -223,7 +206,7 @@ class FusionSolver(PrivateRun):
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""
-        sender = "local model and symbols", split_in_words(self.budget)
+        sender = "local model and symbols", fusion_party.split_in_words(self.budget)
         holder = "own columns", "label holder: fits, sends nothing about its features"
         names = enumerate(self.problem.names)
         return [(name, *(holder if m == self.holder else sender)) for m, name in names]
@@ -234,18 +217,18 @@ class FusionSolver(PrivateRun):
         parties = [
             PartyGuarantee(name, "sends nothing about its features", gdp=0.0)
             if m == self.holder
-            else fusion_guarantee(name, s, self.messages.get(m), *self.spent(m))
+            else fusion_party.fusion_guarantee(name, s, self.messages.get(m), *self.spent(m))
             for m, name in enumerate(self.problem.names)
         ]
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         told = "all labels" if s.label_epsilon is None else "every label after randomised response"
         seen = {
-            f"label holder ({self.problem.names[self.holder]})": HOLDER_SEES,
+            f"label holder ({self.problem.names[self.holder]})": fusion_party.HOLDER_SEES,
             "other parties": f"record ids and order, N, {told}; nothing about other parties' features",
             "outsiders": "nothing, until the label holder gives out a model or predictions",
         }
         proved = not self.unproved and s.sampler != "insecure_test"
-        weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
+        weights = _WEIGHTS if proved else fusion_party.UNPROVED_WEIGHTS
         return self.stated(parties, seen, (*labels, *self.open, *_NOT_COVERED), weights)
 
     def mechanism(self) -> dict[str, float]:

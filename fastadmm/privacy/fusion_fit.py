@@ -17,6 +17,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.fusion_mechanisms import SCORE_RANGE
 from fastadmm.privacy.fusion_party import FusionMessage
+from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
 
@@ -47,21 +48,21 @@ class FusionFit:
 
 
 def fit_scores(
-    block: FeatureBlock,
-    y: Array,
+    problem: Problem,
+    holder: int,
     public_class: Array,
     own: tuple[Array, float],
-    ridge: float,  # in summed scaling
     messages: Sequence[FusionMessage],
     engine: Engine,
 ) -> FusionFit:
-    r"""Fit the joint model. Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,).
+    r"""Fit the joint model. Shapes: public_class (N,); each of own (d_1,).
 
     The last fit, over the posterior, takes :math:`E\,\sigma(u) \approx \sigma(u/\sqrt{1 + \pi v/8})`.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
 
+    block, y, ridge = problem.blocks[holder], problem.y, problem.regularization
     model = _ScoreModel(ClassDesign(block, y, engine), y, public_class, messages)
     mean, covariance = model.posterior(expit(block.product(own[0], engine) + own[1]))
     alpha, centre, d = model.alpha(), model.c0 + 0.5 * model.c1, len(own[0])

@@ -17,20 +17,9 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.conversation.gate import check_features
 from fastadmm.engine.engine import Engine
+from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.accounting import compose_gdp, gdp_of
-from fastadmm.privacy.fusion_mechanisms import (
-    MAX_EPSILON,
-    NORM_QUERIES,
-    STEPS,
-    Channel,
-    LocalModel,
-    ScoreMoments,
-    choose_channel,
-    find_row_norm,
-    private_descent,
-    release_moments,
-    row_norms,
-)
+from fastadmm.privacy.fusion_mechanisms import Channel, LocalModel, ScoreMoments
 from fastadmm.privacy.ledger import Charge, Spent
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.private_run import PrivateParty
@@ -101,17 +90,17 @@ def make_message(
     row_norm: float | None = None,
 ) -> FusionMessage:
     """The message: ``docs/fusion.md#f5-the-budget``. Shapes: block (N, d); target, public_class (N,)."""
-    norms = row_norms(block)
+    norms = mechanisms.row_norms(block)
     if row_norm is None:
-        row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
-    first = NORM_QUERIES
-    model = private_descent(block, norms, row_norm, target, budget.model, noise, first, engine)
+        row_norm = mechanisms.find_row_norm(norms, budget.norm, noise, 0, engine)
+    first = mechanisms.NORM_QUERIES
+    model = mechanisms.private_descent(block, norms, row_norm, target, budget.model, noise, first, engine)
     # The same for every record of the same features: nothing else of the data enters.
     score = block.product(model.weights, engine) + model.intercept
-    origin, last = model.intercept, first + STEPS
-    moments = release_moments(score, public_class, origin, budget.moments, noise, last, engine)
+    origin, last = model.intercept, first + mechanisms.STEPS
+    moments = mechanisms.release_moments(score, public_class, origin, budget.moments, noise, last, engine)
     mean, variance = moments.overall
-    channel = choose_channel(budget.symbol, mean, float(np.sqrt(variance)))
+    channel = mechanisms.choose_channel(budget.symbol, mean, float(np.sqrt(variance)))
     levels = channel.release(score, noise, last + 1, engine)
     return FusionMessage(row_norm, model, moments, channel, levels)
 
@@ -138,7 +127,8 @@ class FusionBudget:
 def fusion_budget(settings: FusionPrivacy) -> FusionBudget:
     """Split (epsilon, delta) of one party, exactly: ``docs/fusion.md#f5-the-budget``."""
     epsilon = settings.epsilon
-    symbol = min(epsilon - min(settings.model_share * epsilon, settings.model_epsilon_max), MAX_EPSILON)
+    share = min(settings.model_share * epsilon, settings.model_epsilon_max)
+    symbol = min(epsilon - share, mechanisms.MAX_EPSILON)
     mu = gdp_of(epsilon, settings.delta, (symbol,))
     norm = NORM_SHARE if settings.row_norm is None else 0.0
     shares = norm, 1.0 - norm - MOMENT_SHARE, MOMENT_SHARE
@@ -165,7 +155,7 @@ _WEIGHTS = "the local model is released and covered"
 def split_in_words(budget: FusionBudget) -> str:
     """How a budget is split."""
     return (
-        f"mu {budget.gdp:.4g} for row norm, {STEPS}-step local model and moments, "
+        f"mu {budget.gdp:.4g} for row norm, {mechanisms.STEPS}-step local model and moments, "
         f"epsilon {budget.symbol:.4g} for one symbol per record"
     )
 
@@ -181,7 +171,7 @@ def fusion_guarantee(
         theorem="F5",
         sensitivity=None if message is None else message.model.sensitivity,
         sigma=None if message is None else message.model.sigma,
-        rounds=STEPS + 2 + (NORM_QUERIES if settings.row_norm is None else 0),
+        rounds=mechanisms.STEPS + 2 + (mechanisms.NORM_QUERIES if settings.row_norm is None else 0),
         gdp=max(budget.gdp, spent.gdp),
         pure=max((budget.symbol,), spent.pure, key=math.fsum),
         reason=reason,

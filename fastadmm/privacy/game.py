@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -112,7 +113,7 @@ class Tap:
     def __enter__(self) -> Tap:
         here = threading.get_ident()
         # Looked up now: the audit is of what a run would call now.
-        self._own = release, uniform = NoiseSource.release, NoiseSource.uniform
+        release, uniform = NoiseSource.release, NoiseSource.uniform
 
         def tapped(
             source: NoiseSource, values: Array, level: Calibration, round: int, *more: Any, **named: Any
@@ -133,13 +134,12 @@ class Tap:
             self.uniforms.append(np.array(drawn))
             return drawn
 
-        patched: Any = NoiseSource
-        patched.release, patched.uniform = tapped, numbers
+        self._patch = patch.multiple(NoiseSource, release=tapped, uniform=numbers)
+        self._patch.start()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        patched: Any = NoiseSource
-        patched.release, patched.uniform = self._own
+        self._patch.stop()
 
 
 def on_grid(chosen: Array, level: Calibration) -> GridMessage:

@@ -229,9 +229,8 @@ def _parse(raw: bytes) -> _State:
         if state.places is None:
             state.before = whole
         else:
-            state.newest = _newest(
-                [whole[place : place + _HEAD_BYTES] for place in state.places], state.digests, number
-            )
+            heads = [whole[place : place + _HEAD_BYTES] for place in state.places]
+            state.newest = _newest(heads, state.digests, number)
         for number, line, old in found:  # noqa: B007 (the handler below names it)
             values = json.loads(line.decode())
             if isinstance(values, dict) and values.keys() == {"epsilon", "delta"} and not old:

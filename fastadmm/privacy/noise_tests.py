@@ -258,11 +258,8 @@ def audit_noise(
         return [Check("grid of the noise", "digits below the grid are those of the exact values", True)]
     noises, exact = [release.noise for release in every], [release.exact for release in every]
     together, uniforms = np.concatenate(noises), [normal_of(numbers) for numbers in tap.uniforms]
-    of_uniforms = (
-        law_check(np.concatenate(uniforms)),
-        reuse_check(np.concatenate(uniforms)),
-        links_check(at_distances(uniforms)),
-    )
+    flat = np.concatenate(uniforms)
+    of_uniforms = law_check(flat), reuse_check(flat), links_check(at_distances(uniforms))
     return [
         size_check(parts_of(every), cost),
         law_check(together),

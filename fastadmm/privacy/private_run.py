@@ -123,16 +123,9 @@ class PrivateRun(Run):
 
     def books(self, m: int) -> Books[Any]:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
-        return Books(
-            self.settings,
-            self.ledger,
-            self.run,
-            self.accounts[m],
-            self.data[m],
-            self.releases.directory,
-            lambda: self.noise_source(m),
-            self.unproved.get(self.problem.names[m], ""),
-        )
+        own, why = (self.accounts[m], self.data[m]), self.unproved.get(self.problem.names[m], "")
+        noise, directory = lambda: self.noise_source(m), self.releases.directory
+        return Books(self.settings, self.ledger, self.run, *own, directory, noise, why)
 
     def noise_source(self, m: int) -> NoiseSource:
         """A fresh source for party m's releases; audits put theirs in its place."""

@@ -89,9 +89,8 @@ def _what_leaves(settings: DifferentialPrivacy, claim: float) -> Check:
     if n <= _CHANGED or game.enough_labels(claim) > 1e6:
         return Check(name, "too few records", False)
     n = max(n, min(game.enough_labels(claim), game.many_rows(10**6, settings.delta)))
-    if isinstance(
-        settings, MessagePrivacy
-    ):  # its first target is of labels alone, the second of messages, too
+    if isinstance(settings, MessagePrivacy):
+        # The first target is of labels alone, the second of messages, too.
         settings = settings.with_(rounds=max(2, settings.rounds))
     rng = np.random.default_rng(4)
     blocks = rng.normal(size=(3, n, 3))
