@@ -8,7 +8,7 @@ import tomli_w
 from fastadmm.files.seal import seal_of
 from fastadmm.store import create_partition, open_partition
 from fastadmm.store.label_file import write_columns
-from fastadmm.store.manifest import shard_name
+from fastadmm.store.partition import shard_name
 
 
 def cut_partition(source, path, shards):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
-from fastadmm.store.manifest import check_shards
+from fastadmm.store.partition import check_shards
 
 from run_tools import run
 from shards import cut_partition

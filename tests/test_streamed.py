@@ -16,7 +16,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import PartyWriter, open_party
-from fastadmm.store.row_reader import RowReader
+from fastadmm.store.party_file import RowReader
 from fastadmm.store.streamed import load_block
 
 pytestmark = pytest.mark.usefixtures("small_tiles")

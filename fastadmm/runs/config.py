@@ -13,11 +13,11 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.other_names import choose_instead
+from fastadmm.settings.checks import check_values, read_values
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy, without_other_modes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
-from fastadmm.settings.values import check_values, read_values
 
 if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint

@@ -12,8 +12,7 @@ from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
 from fastadmm.store.label_file import LabelData
-from fastadmm.store.model import Model, PartyModel
-from fastadmm.store.model_id import model_id_of
+from fastadmm.store.model import Model, PartyModel, model_id_of
 from fastadmm.store.partition import Partition
 
 
