@@ -7,8 +7,7 @@ import numpy as np
 import tomli_w
 from fastadmm.files.seal import seal_of
 from fastadmm.store.label_file import write_columns
-from fastadmm.store.manifest import shard_name
-from fastadmm.store.partition import create_partition, open_partition
+from fastadmm.store.partition import create_partition, open_partition, shard_name
 
 
 def cut_partition(source, path, shards):

@@ -17,8 +17,7 @@ from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import card_text, model_card
 from fastadmm.runs.train import start_run
 from fastadmm.settings.privacy import Privacy
-from fastadmm.store.model import open_shared_part
-from fastadmm.store.model_id import content_id
+from fastadmm.store.model import content_id, open_shared_part
 
 from run_tools import run, write_problem
 

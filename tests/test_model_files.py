@@ -10,8 +10,7 @@ import tomli_w
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.store.model import Model, PartyModel, open_model, open_shared_part, write_model
-from fastadmm.store.model_id import content_id
+from fastadmm.store.model import Model, PartyModel, content_id, open_model, open_shared_part, write_model
 from fastadmm.store.transform import Transform
 
 from run_tools import model_digests, within, write_problem

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.store.manifest import check_shards
-from fastadmm.store.partition import open_partition
+from fastadmm.store.partition import check_shards, open_partition
 
 from run_tools import run
 from shards import cut_partition

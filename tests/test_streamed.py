@@ -15,8 +15,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
-from fastadmm.store.party_file import PartyWriter, open_party
-from fastadmm.store.row_reader import RowReader
+from fastadmm.store.party_file import PartyWriter, RowReader, open_party
 from fastadmm.store.streamed import load_block
 
 from run_tools import within

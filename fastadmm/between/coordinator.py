@@ -33,8 +33,7 @@ from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
-from fastadmm.store.model import MANIFEST, write_shared_part
-from fastadmm.store.model_id import model_id_of
+from fastadmm.store.model import MANIFEST, model_id_of, write_shared_part
 from fastadmm.version import __version__
 
 _TYPE = "fastadmm-rounds-checkpoint"

@@ -31,8 +31,7 @@ from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
 from fastadmm.store.label_file import LabelData, open_labels
-from fastadmm.store.model import PartyModel, SharedPart, write_party_model, write_shared_part
-from fastadmm.store.model_id import model_id_of
+from fastadmm.store.model import PartyModel, SharedPart, model_id_of, write_party_model, write_shared_part
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 

@@ -21,9 +21,8 @@ from fastadmm.runs.folder import document_in
 from fastadmm.store.elements import read_attribute
 from fastadmm.store.h5file import read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
-from fastadmm.store.manifest import MANIFEST, SHARDS
 from fastadmm.store.model import open_shared_part
-from fastadmm.store.partition import open_partition
+from fastadmm.store.partition import MANIFEST, SHARDS, open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
 if TYPE_CHECKING:
@@ -107,8 +106,8 @@ def _party(party: PartyData, check: bool) -> dict[str, Any]:
     }
 
 
-def _bytes_of(data: Any) -> int:
-    return sum(part.path.stat().st_size for part in (getattr(data, "parts", ()) or (data,)))
+def _bytes_of(data: PartyData | LabelData) -> int:
+    return sum(part.path.stat().st_size for part in data.parts or (data,))
 
 
 def _labels(labels: LabelData) -> dict[str, Any]:

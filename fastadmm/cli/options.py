@@ -230,7 +230,7 @@ def _set_parameter(keys: dict[str, Setting]) -> inspect.Parameter:
 
 def _checked(setting: Setting, value: Any, text: str, found: dict[str, Any]) -> Any:
     """The value of a key of a group; lists grow by what is said again."""
-    from fastadmm.settings.values import check_value
+    from fastadmm.settings.checks import check_value
 
     if setting.kinds[-1] is list and not isinstance(value, list):
         value = [*found.get(setting.key, ()), text]

@@ -129,8 +129,8 @@ def train(
     from fastadmm.cli.display import OwnerRounds, make_display
     from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
+    from fastadmm.settings.checks import read_values
     from fastadmm.settings.owners import OwnerSettings, make_settings
-    from fastadmm.settings.values import read_values
 
     base = read_values(OwnerSettings, config) if config is not None else {}
     for key in ("provenance", "objective", "run"):

@@ -33,11 +33,10 @@ from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
 from fastadmm.runs.display import Display, Silent, stop_on_signal
 from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.runs.plan import available_memory
+from fastadmm.settings.checks import read_values
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
-from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status
-from fastadmm.store.model import Model, PartyModel, write_model
-from fastadmm.store.model_id import model_id_of
+from fastadmm.store.model import Model, PartyModel, model_id_of, write_model
 from fastadmm.store.owner_file import Owners, open_owners
 from fastadmm.store.transform import Transform
 

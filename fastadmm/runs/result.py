@@ -30,8 +30,7 @@ from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
-from fastadmm.store.model import Model, PartyModel
-from fastadmm.store.model_id import model_id_of
+from fastadmm.store.model import Model, PartyModel, model_id_of
 from fastadmm.store.partition import Partition
 
 #: The statement and the run's identifier in ledgers.

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.settings.checks import check_values
 from fastadmm.settings.setting import declare, settings_of
-from fastadmm.settings.values import check_values
 
 #: Declare a setting by what it decides.
 _budget, _data, _method, _objective, _place = (

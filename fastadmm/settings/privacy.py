@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
+from fastadmm.settings.checks import check_value
 from fastadmm.settings.setting import Setting, declare, settings_of
-from fastadmm.settings.values import check_value
 
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"

@@ -28,10 +28,10 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
+from fastadmm.settings.checks import check_value
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.settings.setting import Setting
-from fastadmm.settings.values import check_value
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,6 +24,9 @@ _TYPE = "fastadmm-encoder"
 #: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own;
 #: 1.3: a column has bins. Others are still written as 1.0.
 _VERSIONS = ("1.0", "1.1", "1.2", "1.3")
+
+#: Number of the version that brought a field of columns; others are as old as encoders.
+_SINCE = {"low": 1, "high": 1, "other": 1, "reading": 2, "na": 2, "shown": 2, "bins": 3}
 
 #: What is done with missing values.
 MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
@@ -150,63 +154,59 @@ class Encoder:
 
     def digest(self) -> str:
         """Return ``sha256:<hex>``; equal exactly if the encoders are equal."""
-        texts = [_TYPE, self._version, self.missing, self.prefix]
+        version = self._version
+        texts = [_TYPE, _VERSIONS[version], self.missing, self.prefix]
         for column in self.columns:
             texts += [column.name, "number" if column.levels is None else str(len(column.levels))]
             texts += [*(column.levels or ()), str(column.fill_level), str(int(column.indicator))]
-            texts.append(np.float64(column.fill).astype("<f8").tobytes().hex())
-            if self._version != _VERSIONS[0]:
-                bounds = np.array([column.low, column.high], dtype="<f8")
-                texts += [bounds.tobytes().hex(), str(column.other)]
-            if self._version in _VERSIONS[2:]:
+            texts.append(struct.pack("<d", column.fill).hex())
+            if version >= 1:
+                texts += [struct.pack("<2d", column.low, column.high).hex(), str(column.other)]
+            if version >= 2:
                 texts += [column.reading, column.shown, str(len(column.na)), *column.na]
-            if self._version == _VERSIONS[3]:
+            if version >= 3:
                 texts.append("no bins" if column.bins is None else _bins_text(column.bins))
         return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
 
     @property
-    def _version(self) -> str:
+    def _version(self) -> int:
+        """Number of the first version that has all of it."""
         if any(column.bins is not None for column in self.columns):
-            return _VERSIONS[3]
-        if not all(column.plain for column in self.columns):
-            return _VERSIONS[2]
-        return _VERSIONS[self.missing == DESCRIBED]
+            return 3
+        return 2 if not all(column.plain for column in self.columns) else int(self.missing == DESCRIBED)
 
     def to_group(self, h5group: h5py.Group) -> None:
         """Write the encoder into an empty HDF5 group."""
-        h5.encode(h5group, _TYPE, self._version)
-        h5group.attrs["missing"] = self.missing
-        h5group.attrs["prefix"] = self.prefix
+        version, columns = self._version, self.columns
+        h5.encode(h5group, _TYPE, _VERSIONS[version])
+        for key in ("missing", "prefix"):
+            h5group.attrs[key] = getattr(self, key)
         h5group.attrs["digest"] = self.digest()
-        h5.write_strings(h5group, "columns", [column.name for column in self.columns])
-        # One list for all columns; -1 marks a column of numbers, which has none.
-        self._put_lists(h5group, "levels", "level_counts", [column.levels for column in self.columns])
-        self._put(h5group, np.float64, "fill")
-        self._put(h5group, np.int64, "fill_level", "indicator")
-        if self._version != _VERSIONS[0]:
-            bounds = [[column.low, column.high] for column in self.columns]
-            h5.write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
-            self._put(h5group, np.int64, "other")
-        if self._version == _VERSIONS[3]:
-            _write_bins(h5group, [column.bins for column in self.columns])
-        if self._version in _VERSIONS[2:]:
-            h5.write_strings(h5group, "reading", [column.reading for column in self.columns])
-            h5.write_strings(h5group, "shown", [column.shown for column in self.columns])
-            self._put_lists(h5group, "na", "na_counts", [column.na for column in self.columns])
 
-    def _put(self, h5group: h5py.Group, dtype: Any, *keys: str) -> None:
-        """Write fields of all columns, each as an array."""
-        for key in keys:
-            h5.write_array(h5group, key, np.array([getattr(c, key) for c in self.columns], dtype=dtype))
+        def numbers(dtype: str, *keys: str) -> None:
+            for key in keys:
+                h5.write_array(h5group, key, np.array([getattr(c, key) for c in columns], dtype=dtype))
 
-    @staticmethod
-    def _put_lists(
-        h5group: h5py.Group, key: str, counts: str, lists: Sequence[tuple[str, ...] | None]
-    ) -> None:
-        """Write texts of all columns, one column after another, and how many each has."""
-        sizes = [-1 if own is None else len(own) for own in lists]
-        h5.write_array(h5group, counts, np.array(sizes, dtype=np.int64))
-        h5.write_strings(h5group, key, [text for own in lists for text in own or ()])
+        def lists(key: str, counts: str) -> None:
+            """Texts of all columns, one column after another, and how many each has; -1: no list."""
+            found = [getattr(c, key) for c in columns]
+            sizes = [-1 if own is None else len(own) for own in found]
+            h5.write_array(h5group, counts, np.array(sizes, dtype=np.int64))
+            h5.write_strings(h5group, key, [text for own in found for text in own or ()])
+
+        h5.write_strings(h5group, "columns", [column.name for column in columns])
+        lists("levels", "level_counts")
+        numbers("<f8", "fill")
+        numbers("<i8", "fill_level", "indicator")
+        if version >= 1:
+            h5.write_array(h5group, "bounds", np.array([[c.low, c.high] for c in columns], dtype=np.float64))
+            numbers("<i8", "other")
+        if version >= 3:
+            _write_bins(h5group, [column.bins for column in columns])
+        if version >= 2:
+            for key in ("reading", "shown"):
+                h5.write_strings(h5group, key, [getattr(column, key) for column in columns])
+            lists("na", "na_counts")
 
     @classmethod
     def of_file(cls, file: h5py.File) -> Encoder | None:
@@ -251,32 +251,23 @@ class Encoder:
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as plain values, with its digest."""
-        document = asdict(self)
+        document, version = asdict(self), self._version
         # As readers of the version know it.
-        later = [] if self._version == _VERSIONS[3] else ["bins"]
-        later += [] if self._version in _VERSIONS[2:] else ["reading", "na", "shown"]
-        later += ["low", "high", "other"] if self._version == _VERSIONS[0] else []
-        for column in document["columns"]:
-            for key in later:
-                del column[key]
+        document["columns"] = tuple(
+            {key: value for key, value in column.items() if _SINCE.get(key, 0) <= version}
+            for column in document["columns"]
+        )
         return document | {"digest": self.digest()}
 
     @classmethod
     def from_json(cls, document: Any, place: str) -> Encoder:
         """Read what :meth:`to_json` gave."""
         try:
-            columns = tuple(
-                ColumnEncoding(
-                    **{
-                        **entry,
-                        "levels": None if entry["levels"] is None else tuple(entry["levels"]),
-                        "na": tuple(entry.get("na", ())),
-                        "bins": _bins_of(entry.get("bins")),
-                    }
-                )
-                for entry in document["columns"]
-            )
-            encoder = cls(columns, document["missing"], document["prefix"])
+            columns = []
+            for entry in document["columns"]:
+                own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+                columns.append(ColumnEncoding(**own | {"bins": _bins_of(entry.get("bins"))}))
+            encoder = cls(tuple(columns), document["missing"], document["prefix"])
             agree = encoder.digest() == document["digest"]
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
@@ -294,13 +285,8 @@ def _bins_text(bins: Bins) -> str:
 def _bins_of(document: Any) -> Bins | None:
     if document is None:
         return None
-    return Bins(
-        **{
-            **document,
-            "groups": tuple(document["groups"]),
-            **{k: tuple(map(float, document[k])) for k in ("edges", "woe", "events", "others")},
-        }
-    )
+    floats = {k: tuple(map(float, document[k])) for k in ("edges", "woe", "events", "others")}
+    return Bins(**{**document, **floats, "groups": tuple(document["groups"])})
 
 
 #: Parts of bins, with key and type in a file: each one array for all columns together.

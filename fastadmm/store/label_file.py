@@ -44,17 +44,6 @@ def _fault(values: np.ndarray, key: str, n_classes: int | None, first_row: int =
     return f"row {first_row + at + 1}: value {values[at]} {rule}"
 
 
-def _check_classes(names: tuple[str, ...] | None, task: str, path: str) -> None:
-    place = f"{path}: attribute 'classes'"
-    if (names is None) != (task != "classification"):
-        what = "regression has no classes" if names is not None else "not given; name the two classes"
-        raise InputError(f"{place}: {what}")
-    for name in names or ():
-        h5.check_text(name, place)
-    if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
-        raise InputError(f"{place}: {list(names)!r}; two different labels are needed, or up to {MAX_CLASSES}")
-
-
 def check_two_classes(labels: LabelData) -> None:
     """Refuse labels of one class, as a model is made of them."""
     used = labels.y if labels.sample_weight is None else labels.y[labels.sample_weight > 0.0]
@@ -109,8 +98,16 @@ class LabelWriter(Writer):
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
         self._reading, self._epsilon, self._exposure = reading, label_epsilon, exposure
-        self._classes = None if classes is None else tuple(classes)
-        _check_classes(self._classes, task, self._shown)
+        names = self._classes = None if classes is None else tuple(classes)
+        place = f"{self._shown}: attribute 'classes'"
+        if (names is None) != (task != "classification"):
+            what = "regression has no classes" if names is not None else "not given; name the two classes"
+            raise InputError(f"{place}: {what}")
+        for name in names or ():
+            h5.check_text(name, place)
+        if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
+            wanted = f"two different labels are needed, or up to {MAX_CLASSES}"
+            raise InputError(f"{place}: {list(names)!r}; {wanted}")
         self._create(LABELS_TYPE, LABELS_VERSIONS[0], force=force)
         self._total_weight = 0.0
 

@@ -3,13 +3,16 @@
 The layout is normative in ``docs/file-format.md``: ``model.toml`` names the files; ``<party>.h5`` can be
 given to that party alone; ``coordinator.h5`` holds the intercept, the class names and, for a fusion
 model, the factor of each party's score. Manifest and ``coordinator.h5`` together are the *shared part*.
-Every file carries the model's id, which is random.
+Every file carries the model's id. It is not a function of the data: it is the run's random identifier and the
+number of rounds. A digest detects damage; it covers exact numbers, so it stays beside these numbers.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from hashlib import sha256
@@ -30,7 +33,6 @@ from fastadmm.settings.keys import PENALTY
 from fastadmm.store import elements as h5
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
-from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
 from fastadmm.store.transform import Transform
@@ -48,6 +50,56 @@ PARTY_MODEL = "fastadmm-party-model"
 _REMEDY = "convert with --like the training partition"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
+
+
+def model_id_of(run_id: str, rounds: int) -> str:
+    """The id of a run's model after some rounds: the same when the run is resumed."""
+    return f"{run_id}-{rounds}"
+
+
+def _shared_digest(manifest: dict[str, Any], **held: Any) -> str:
+    """``sha256:<hex>`` of everything in ``model.toml`` but itself, and of what ``coordinator.h5`` holds."""
+    numbers = ("intercept", "scales", "means")
+    document = {
+        "manifest": {key: value for key, value in manifest.items() if key != "digest"},
+        "classes": None if held["classes"] is None else list(held["classes"]),
+        **{key: None if held[key] is None else np.asarray(held[key], float).tolist() for key in numbers},
+    }
+    return _sha256(document)
+
+
+def content_id(
+    manifest: dict[str, Any],
+    intercept: Any,
+    classes: Sequence[str] | None,
+    scales: Sequence[float],
+    certificate: dict[str, Any],
+) -> str:
+    """The id of models of format 1.0 and 1.1, which was a digest of their exact numbers.
+
+    Shapes: intercept (C,).
+    """
+    document = {
+        "loss": manifest["loss"],
+        "task": manifest["task"],
+        "lambda": float(manifest["lambda"]).hex(),
+        "intercept": [float(b).hex() for b in np.atleast_1d(intercept)],
+        "classes": None if classes is None else list(classes),
+        "parties": [[entry["name"], int(entry["n_features"])] for entry in manifest["party"]],
+        "scales": [float(scale).hex() for scale in scales],
+        "certificate": {
+            key: value.hex() if isinstance(value, float) else value
+            for key, value in certificate.items()
+            if isinstance(value, (str, int, float))
+        },
+    }
+    return _sha256(document)
+
+
+def _sha256(document: dict[str, Any]) -> str:
+    # default=str: an edited manifest may hold TOML's dates.
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)
+    return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -114,7 +166,9 @@ class _Common:
     _: KW_ONLY
     penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
-    model_id: str = field(default_factory=new_model_id)  # the id in all files of the model, see model_id
+    model_id: str = field(
+        default_factory=lambda: secrets.token_hex(8)
+    )  # the id in all files of the model, see model_id
 
     def common(self) -> dict[str, Any]:
         """These fields, by name."""
@@ -258,7 +312,8 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
     manifest = shared.manifest()
     with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
         file.attrs["model-id"] = shared.model_id
-        file.attrs["digest"] = shared_digest(manifest, shared.intercept, shared.classes, shared.scales, None)
+        held = {"intercept": shared.intercept, "classes": shared.classes, "scales": shared.scales}
+        file.attrs["digest"] = _shared_digest(manifest, means=None, **held)
         if np.ndim(shared.intercept):
             h5.write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
         else:
@@ -314,7 +369,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         model_id = content_id(values, intercept, classes, scales, certificate)
     else:
         model_id = get_key(values, "id", str, place)
-        if held["digest"] != shared_digest(values, intercept, classes, scales, held["means"]):
+        if held.pop("digest") != _shared_digest(values, **held):
             raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
     if "privacy" in values:
         privacy = PrivacyStatement.from_json(values["privacy"], f"{place}: key 'privacy'")
