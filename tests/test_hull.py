@@ -155,7 +155,7 @@ def test_recombined_directions_keep_messages_and_products(seed):
         else:
             d = rng.normal(size=6)
             sent[m] = np.vstack([sent[m], d])
-            shared.add(m, blocks[m] @ d, sent[m] @ d)
+            shared.add_to([m], blocks[m] @ d, sent[m] @ d)
         agree()
     again = SharedDirections(N, Engine(1))
     again.restore(shared.export())

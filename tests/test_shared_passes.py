@@ -20,11 +20,11 @@ def case(loss, intercept):
     problem = make_problem([V.T], y, loss=loss, lam=1e-2, fit_intercept=intercept, offset=0.1 * V[0])
     shared = SharedDirections(N, Engine(1), 1, intercept)
     for k, message in enumerate(V[: K - 1]):
-        shared.add(0, message, np.eye(k + 1)[k])
+        shared.add_to([0], message, np.eye(k + 1)[k])
     c = rng.normal(size=K - 1)
     passes = Passes(problem, shared, Engine(1))
     passes.step(passes.at(HullPoint(c, 0.0, shared.combined(c))), np.ones(K - 1), 0.1)
-    shared.add(0, V[-1], np.eye(K)[-1])  # after the Hessian was made
+    shared.add_to([0], V[-1], np.eye(K)[-1])  # after the Hessian was made
     known = rng.normal(size=K)
     return problem, shared, HullPoint(known, 0.3 * intercept, shared.combined(known)), rng
 

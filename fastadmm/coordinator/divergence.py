@@ -32,7 +32,10 @@ _LARGE = 0.05
 class DivergenceDetector(Saved):
     """Watches objective and residual over rounds."""
 
-    GIVEN = "start", "guaranteed"
+    SAVED = (
+        *("smallest", "grown_rounds", "first", "block_smallest", "previous_smallest", "block_best"),
+        *("previous_best", "block_rounds"),
+    )
 
     start: float
     guaranteed: bool

@@ -36,13 +36,12 @@ class Saved:
     array that has a size already keeps its shape.
     """
 
-    #: In the order of a checkpoint; everything where there are none, but for what is given anew.
+    #: In the order of a checkpoint; everything where there are none.
     SAVED: ClassVar[tuple[str, ...]] = ()
-    GIVEN: ClassVar[tuple[str, ...]] = ()
 
     def _places(self) -> Iterator[tuple[str, Any, str]]:
         """Key, holder and attribute of each entry."""
-        for entry in self.SAVED or [name for name in vars(self) if name not in self.GIVEN]:
+        for entry in self.SAVED or tuple(vars(self)):
             key, _, path = entry.partition(": ")
             *through, name = (path or key.rstrip("?")).split(".")
             holder = reduce(getattr, through, self)
@@ -62,7 +61,7 @@ class Saved:
                 continue
             if isinstance(held, Saved):
                 held.restore(saved[key])
-            else:
+            elif held is not None or not isinstance(saved[key], Mapping):  # of what this run does not have
                 setattr(holder, name, _restored(key, held, saved[key]))
 
 
@@ -192,6 +191,8 @@ class Method(Saved, ABC):
     #: Kind of its parties; how these solve their x-updates, where they have some.
     party_type: Any
     x_update: str = "auto"
+    #: Where it keeps messages, if it keeps many.
+    store: Any = None
     #: Of the run.
     problem: Problem
     engine: Engine
@@ -216,13 +217,15 @@ class Method(Saved, ABC):
 
     def spill(self, directory: Path) -> None:
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
-        raise NotImplementedError
+        self.store.directory = directory
 
     def take_many_rounds(self) -> None:
         """Ask for no more at first than later: early stopping chooses among the models of many rounds."""
 
     def close(self) -> None:
         """Give back what is large; nothing is asked of the method any more."""
+        if self.store is not None:
+            self.store.close()
 
     def place(self, count: int) -> np.ndarray | None:
         """Where so many ``messages`` are read to, for :meth:`restore` to take over; None for anywhere.

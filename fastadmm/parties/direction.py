@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock, check_scale
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
@@ -146,9 +146,6 @@ class DirectionParty(OwnDirections, Opened):
     @directions.setter
     def directions(self, rows: np.ndarray) -> None:
         self._room, self._n_directions = np.ascontiguousarray(rows), len(rows)
-
-    def prepare(self) -> None:
-        check_scale(self.block, self.name, self.engine)
 
     def set_metric(self, curvature: np.ndarray) -> None:
         """Take in a new curvature metric.
@@ -407,13 +404,6 @@ class DirectionParty(OwnDirections, Opened):
         reflect_rows(room, used, unit[used], 0, room.shape[1])
         room[row : self._n_directions - 1] = room[row + 1 : self._n_directions]
         self._room, self._n_directions = room, self._n_directions - 1
-
-    def weights(self, coefficients: np.ndarray) -> np.ndarray:
-        """x_m of shape (d,) for this party's coefficients."""
-        return coefficients @ self.directions
-
-    def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
-        return self.weights(self._own(coefficients))
 
     def export(self) -> dict[str, np.ndarray]:
         own = {"directions": self.directions}

@@ -54,6 +54,14 @@ class OwnDirections:
             )
         return coefficients
 
+    def weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """x_m of shape (d,) for this party's coefficients."""
+        return coefficients @ self.directions
+
+    def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """x_m, of as many coefficients as there are directions."""
+        return self.weights(self._own(coefficients))
+
 
 @dataclass(frozen=True)
 class DirectionSpan:

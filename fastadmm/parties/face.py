@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock, check_scale
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import public_vectors
@@ -110,7 +110,7 @@ class FaceParty(OwnDirections, Opened):
 
     def prepare(self) -> None:
         """Measure the columns; raises InputError where squares of values overflow."""
-        check_scale(self.block, self.name, self.engine)
+        super().prepare()
         squares = self.block.column_squares(self.engine)
         scale = np.sqrt(squares / max(1, self.block.whole_shape[0]))
         scale[scale == 0.0] = 1.0
@@ -337,9 +337,6 @@ class FaceParty(OwnDirections, Opened):
     def weights(self, coefficients: Array) -> Array:
         """x_m of shape (d,), in the set, for coefficients of shape (K,)."""
         return self.span.weights(coefficients)
-
-    def final_weights(self, coefficients: Array) -> Array:
-        return self.weights(self._own(coefficients))
 
     def export(self) -> dict[str, Array]:
         own = {"directions": self.directions, "scale": self.span.scale, "answer": self.latest}

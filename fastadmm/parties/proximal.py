@@ -40,6 +40,9 @@ class Opened(Answering):
         made: Any = cls
         return made(name, block, float(terms["regularization"]), engine, *(given[key] for key in cls.takes))
 
+    def prepare(self) -> None:
+        check_scale(self.block, self.name, self.engine)
+
 
 def squared(v: np.ndarray) -> float:
     """Squared norm of a vector, or of all numbers of a matrix."""
@@ -95,7 +98,7 @@ class Party(Opened):
 
     def prepare(self) -> None:
         """Factorise, once; free to repeat after a restart."""
-        check_scale(self.block, self.name, self.engine)
+        super().prepare()
         self._factorise()
 
     def _factorise(self) -> None:

@@ -111,6 +111,7 @@ class ProximalCoordinator(Method):
         # Of all parts: one has one more than its limit until its oldest make room.
         kind = problem.n_outputs, problem.fit_intercept, self.n_parts * (self.most + 2)
         self.shared = SharedDirections(problem.n_samples, engine, *kind)
+        self.store = self.shared.store
         self.model = self.proposal = self._point(np.empty(0))
         self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
@@ -141,7 +142,7 @@ class ProximalCoordinator(Method):
             answers = yield Exchange([Call(m, "feasible_start") for m in away])
             for m, answer in zip(away, answers):
                 if "message" in answer:
-                    self.shared.add(m, answer["message"], answer["products"])
+                    self.shared.add_to([m], answer["message"], answer["products"])
                     c = np.append(c, answer["coefficients"])
         self.model = self.proposal = self._point(c)
 

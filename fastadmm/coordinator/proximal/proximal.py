@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,6 @@ class ProximalMethod(ProximalCoordinator):
         self._reach: float | None = None
         #: Best lower bound among models of bounded size so far, where nothing bounds the weights.
         self._within = -math.inf
-
-    def close(self) -> None:
-        self.shared.store.close()
 
     def prepare(self) -> Talk[float]:
         yield from self.start()
@@ -189,9 +185,6 @@ class ProximalMethod(ProximalCoordinator):
 
     def weight_norms(self) -> list[float]:
         return [float(length) for length in self.lengths]
-
-    def spill(self, directory: Path) -> None:
-        self.shared.store.directory = directory
 
     def place(self, count: int) -> Array:
         return self.shared.store.place(count, self.shared.most)

@@ -108,12 +108,11 @@ class SharedDirections(Saved):
         """Numbers of the directions of party m, in the party's own order."""
         return np.flatnonzero(self.owner == m)
 
-    def add(self, m: int, message: Array, products: Array) -> None:
-        """Append a direction of party m: message of shape (N,), inner products with all of the party."""
-        self.add_to([m], message, products)
-
     def add_to(self, parts: Sequence[int], message: Array, products: Array) -> None:
-        """Append a direction that some parts have in common, as all their earlier ones; as :meth:`add`."""
+        """Append a direction that some parts have in common, as all their earlier ones.
+
+        Shapes: message (N,); products (K,), with all of a part's.
+        """
         row = len(self.messages)
         self.store.make_room(row, row + 1, max(self.most, 2 * row))
         self.engine.copy(message, self.store.rows[row])

@@ -112,11 +112,8 @@ def descend_over_span(
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
         change = step[: len(c)]
-        move, linear, square = (
-            engine.combine(change, messages),
-            change @ here.slope,
-            change @ here.above @ change,
-        )
+        move = engine.combine(change, messages)
+        linear, square = change @ here.slope, change @ here.above @ change
         rise = float(step[-1]) if problem.fit_intercept else 0.0
         length, slack = 1.0, _ROUNDING * abs(current) if decrease <= _FLAT * abs(current) else 0.0
         for halving in range(_MAX_HALVINGS):

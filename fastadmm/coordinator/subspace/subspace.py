@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -622,12 +621,6 @@ class SubspaceMethod(Method):
         # Directions are orthonormal: the coordinator knows the norms without the weights.
         c = self.point.coefficients
         return np.sqrt(np.bincount(self.owner, c * c, minlength=self.problem.n_parties)).tolist()
-
-    def spill(self, directory: Path) -> None:
-        self.store.directory = directory
-
-    def close(self) -> None:
-        self.store.close()
 
     def place(self, count: int) -> np.ndarray:
         return self.store.place(count, self.most_messages)

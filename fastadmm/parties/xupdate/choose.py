@@ -85,11 +85,6 @@ def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -
 
     ``ridge`` says whether it is for squared l2 without a constraint.
     """
-    if not ridge:
-        return 8 * d * (d if d <= MAX_EIGEN_SIDE else 1) * 6
-    name = force if force != "auto" else _choose(n, d)[0]
-    if name == "cg":
-        return 8 * 6 * d
-    side = d if name == "gram" else n
     # matrix, eigenvectors, LAPACK workspace and partial Gram matrices
-    return 8 * side * side * 6
+    side = {"gram": d, "kernel": n}.get(update_name(n, d, force, ridge))
+    return 8 * 6 * (d if side is None else side * side)
