@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from page_outputs import between_markers  # noqa: E402
+from page_outputs import write_between  # noqa: E402
 
 BEGIN, END = "<!-- audited:begin -->", "<!-- audited:end -->"
 
@@ -151,8 +151,7 @@ def main() -> int:
     text = table(found, 2 * arguments.honest, alarms)
     print(text.splitlines()[0])
     if arguments.write is not None:
-        page = arguments.write.read_text(encoding="utf-8")
-        arguments.write.write_text(between_markers(page, "audited", text), encoding="utf-8")
+        write_between(arguments.write, "audited", text)
     return int(alarms > 0 or sum(one["found"] for one in found) < arguments.least)
 
 

@@ -126,6 +126,11 @@ def loss_curvature(name: str, z: Array, s: Array) -> Array:
     return s * e / (1 + e) ** 2
 
 
+def dense(matrix: object) -> Array:
+    """Any matrix as a dense float64 array."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
+
+
 # --- the optimum, by Newton's method on all columns together
 @dataclass
 class Optimum:
@@ -178,11 +183,7 @@ def optimum(
 
 def best_intercept(name: str, z: Array, y: Array, s: Array) -> float:
     """The b that minimises the loss at ``z + b``."""
-
-    def slope(b: float) -> float:
-        return float(loss_gradient(name, z + b, y, s).sum())
-
-    return _root(slope)
+    return _root(lambda b: float(loss_gradient(name, z + b, y, s).sum()))
 
 
 def _root(function: Callable[[float], float], start: float = 0.0) -> float:
@@ -223,7 +224,7 @@ class NaiveADMM:
         fit_intercept: bool = False,
     ) -> None:
         self.scheme, self.loss, self.fit_intercept = scheme, loss, fit_intercept
-        self.blocks = [np.asarray(b.toarray() if hasattr(b, "toarray") else b, dtype=float) for b in blocks]
+        self.blocks = [dense(block) for block in blocks]
         self.y = np.asarray(y, dtype=float)
         n = len(self.y)
         #: one penalty per sample
@@ -302,56 +303,33 @@ class NaiveADMM:
             at = self.offset + b + self._z(total, u, b)
             return float(loss_gradient(self.loss, at, self.y, self.s).sum())
 
-        low, high = -1.0, 1.0
-        while slope(low) > 0:
-            low *= 2
-        while slope(high) < 0:
-            high *= 2
-        return float(brentq(slope, low, high, xtol=1e-13, rtol=8.9e-16))
+        return _root(slope)
 
     # --- what is reported of a state
+    def lagrangian(self, at: State) -> float:
+        """Loss at z, regularisers, ``<u, S - z>`` and ``r/2 |S - z|^2``: equation 5, summed scaling."""
+        mismatch = np.sum(at.messages, axis=0) - at.z
+        loss = loss_value(self.loss, self.offset + at.b + at.z, self.y, self.s)
+        penalty = self.ridge / 2 * sum(float(w @ w) for w in at.x)
+        return loss + penalty + float(at.u @ mismatch) + float(self.r * mismatch @ mismatch) / 2
 
-    def lagrangian(self, state: State) -> float:
-        """Equation 5 of the paper, in the summed scaling."""
-        return augmented_lagrangian(self, state.x, state.messages, state.z, state.u, state.b)
-
-
-def augmented_lagrangian(
-    problem: NaiveADMM, x: Sequence[Array], messages: Sequence[Array], z: Array, u: Array, b: float
-) -> float:
-    """Loss at z, regularisers, ``<u, S - z>`` and ``r/2 |S - z|^2``: equation 5, summed scaling."""
-    mismatch = np.sum(messages, axis=0) - z
-    loss = loss_value(problem.loss, problem.offset + b + z, problem.y, problem.s)
-    penalty = problem.ridge / 2 * sum(float(w @ w) for w in x)
-    return loss + penalty + float(u @ mismatch) + float(problem.r * mismatch @ mismatch) / 2
-
-
-def lyapunov(
-    problem: NaiveADMM, x: Sequence[Array], messages: Sequence[Array], z: Array, u: Array, b: float
-) -> float:
-    """``V^t``, equation 13: prox-gradient maps of the parties, gradient in z, and the mismatch."""
-    mismatch = np.sum(messages, axis=0) - z
-    total = 0.0
-    for D, w in zip(problem.blocks, x):
-        smooth = D.T @ (u + problem.r * mismatch)
+    def lyapunov(self, at: State) -> float:
+        """``V^t``, equation 13: prox-gradient maps of the parties, gradient in z, and the mismatch."""
+        mismatch = np.sum(at.messages, axis=0) - at.z
+        pull = at.u + self.r * mismatch
+        in_z = loss_gradient(self.loss, self.offset + at.b + at.z, self.y, self.s) - pull
         # prox of ridge |x|^2 / 2 shrinks by 1 / (1 + ridge)
-        total += float(np.sum((w - (w - smooth) / (1 + problem.ridge)) ** 2))
-    in_z = (
-        loss_gradient(problem.loss, problem.offset + b + z, problem.y, problem.s) - u - problem.r * mismatch
-    )
-    return total + float(in_z @ in_z) + float(mismatch @ mismatch)
+        maps = [w - (w - D.T @ pull) / (1 + self.ridge) for D, w in zip(self.blocks, at.x)]
+        return sum(float(v @ v) for v in (*maps, in_z, mismatch))
 
-
-def certificate(problem: NaiveADMM, x: Sequence[Array], b: float) -> tuple[float, float]:
-    """Objective and duality gap at weights x and their best intercept b, per mean loss."""
-    total = problem.s.sum()
-    z = problem.offset + b + sum(D @ w for D, w in zip(problem.blocks, x))
-    g = loss_gradient(problem.loss, z, problem.y, problem.s)
-    value = loss_value(problem.loss, z, problem.y, problem.s) + problem.ridge / 2 * sum(
-        float(w @ w) for w in x
-    )
-    gap = sum(float(np.sum((D.T @ g + problem.ridge * w) ** 2)) for D, w in zip(problem.blocks, x))
-    return value / total, gap / (2 * problem.ridge) / total
+    def certificate(self, x: Sequence[Array], b: float) -> tuple[float, float]:
+        """Objective and duality gap at weights x and their best intercept b, per mean loss."""
+        total = self.s.sum()
+        z = self.offset + b + sum(D @ w for D, w in zip(self.blocks, x))
+        g = loss_gradient(self.loss, z, self.y, self.s)
+        value = loss_value(self.loss, z, self.y, self.s) + self.ridge / 2 * sum(float(w @ w) for w in x)
+        gap = sum(float(np.sum((D.T @ g + self.ridge * w) ** 2)) for D, w in zip(self.blocks, x))
+        return value / total, gap / (2 * self.ridge) / total
 
 
 # --- Anderson acceleration by least squares over the whole history

@@ -1,6 +1,7 @@
 """Does a page show what its commands print?"""
 
 import re
+from pathlib import Path
 
 #: Numbers, not digits in names like ``party-1`` or ``a9a``.
 NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w]|\.\d)")
@@ -22,6 +23,11 @@ def between_markers(page: str, name: str, text: str) -> str:
     begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
     before, rest = page.split(begin)
     return before + begin + text + end + rest.split(end)[1]
+
+
+def write_between(path: Path, name: str, text: str) -> None:
+    """Put a text between the markers of a name in a page."""
+    path.write_text(between_markers(path.read_text(encoding="utf-8"), name, text), encoding="utf-8")
 
 
 def agrees(printed: str, shown: str) -> bool:

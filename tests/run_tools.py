@@ -39,15 +39,8 @@ def without_compilation(chosen: str, *files: str) -> None:
     """Run the chosen tests of some files in plain Python."""
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=_folder_of_files(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(command, check=False, env=environment, cwd=_folder_of_files(), **options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 

@@ -140,11 +140,11 @@ def test_lagrangian_and_lyapunov_value_along_an_accelerated_run(loss, intercept)
         record = solver.round()
         accelerated += record.accelerated
         last = solver.coordinator.last
-        state = solver.party_weights(), list(last.messages), last.z, last.u, solver.coordinator.intercept
-        lagrangian = naive.augmented_lagrangian(twin, *state) / N
-        assert record.augmented_lagrangian == pytest.approx(lagrangian, rel=1e-11)
+        b = solver.coordinator.shift
+        state = naive.State(solver.party_weights(), list(last.messages), last.z, last.u, b)
+        assert record.augmented_lagrangian == pytest.approx(twin.lagrangian(state) / N, rel=1e-11)
         size = sum(float(np.sum((D.T @ last.u) ** 2)) for D in twin.blocks)
-        assert record.lyapunov == pytest.approx(naive.lyapunov(twin, *state), rel=1e-7, abs=1e-24 * size)
+        assert record.lyapunov == pytest.approx(twin.lyapunov(state), rel=1e-7, abs=1e-24 * size)
     assert accelerated > 10
 
 

@@ -152,9 +152,5 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
 
 
 def test_command(place, capsys):
-    assert run("compare", place / "one", place / "sharing", place / "lambda") == 0
-    out = capsys.readouterr().out
-    for text in ("certified", "scheme", "relative gap", "test AUC", "lambda differs"):
-        assert text in out.replace("\n", " ")
     assert run("compare", place / "one", place / "sharing", "--json") == 0
     assert json.loads(capsys.readouterr().out)["differing"] == ["scheme"]

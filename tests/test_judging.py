@@ -172,14 +172,8 @@ def test_evaluate(tmp_path, capsys):
     write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weight)
     write_blocks(tmp_path / "b.parts", [blocks[0] + 1.0, blocks[1]], y)
     assert run("train", tmp_path / "a.parts", "-q", "-o", tmp_path / "run") == 0
-    capsys.readouterr()
     given = [tmp_path / "run", tmp_path / "b.parts", "--reference", tmp_path / "a.parts"]
     assert run("evaluate", *given, "--threshold", 0.3) == 0
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 80
-    assert len(text.splitlines()) <= 25
-    for word in ("KS distance", "average precision", "95 % interval", "PSI", "threshold 0.3"):
-        assert word in text
     document = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert document["looks"] == []  # the labels of training, with other features
     assert document["drift"]["psi"] > 0.25

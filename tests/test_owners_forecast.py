@@ -143,15 +143,6 @@ def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
 
 
 def test_command_line(tmp_path, capsys):
-    assert (
-        run(
-            "forecast", "--owners", "a:20000:1,b:20000:1,tiny:500:0.05", "--curvature", "0.2,1",
-            "--bound", "clip:1",
-        )
-        == 0
-    )  # fmt: skip
-    out = capsys.readouterr().out
-    assert "Leave out: tiny." in out
     path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
     bound = ["--bound", "features:4", "--set", "target_bound=4"]
     arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]

@@ -327,15 +327,11 @@ def test_a_run_by_files_has_no_words_of_its_own(tmp_path: Path) -> None:
     assert not coordinator.state.exists()
 
 
-def test_party_approve_says_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_party_approve_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     coordinator = Coordinator(tmp_path)
     first = coordinator.request(("start", coordinator.settings))
     command = ["party", "approve", first, "--data", coordinator.data, "-o", tmp_path / "a.toml"]
     assert run(*command) == 0
-    said = capsys.readouterr().out
-    assert "regularizer l1, lambda 0.01" in said
-    assert "up to 3 of 3" in said
-    assert "honest" in said
     assert run(*command) == 6  # not replaced
     assert f'run = "{RUN}"  # this run' in (tmp_path / "a.toml").read_text()
     wrong = coordinator.request(("step", {"w": np.ones(N), "scaled_penalty": 1.0}), number=4)

@@ -64,11 +64,9 @@ def test_every_round_solves_the_printed_equations(scheme, parties, loss, interce
         total = np.sum(state.messages, axis=0)
         assert record.primal_residual == pytest.approx(np.sqrt(np.mean((total - state.z) ** 2)), abs=1e-9)
         assert record.augmented_lagrangian * twin.s.sum() == pytest.approx(twin.lagrangian(state), rel=1e-9)
-        assert record.lyapunov == pytest.approx(
-            naive.lyapunov(twin, state.x, state.messages, state.z, state.u, state.b), rel=1e-6, abs=1e-12
-        )
+        assert record.lyapunov == pytest.approx(twin.lyapunov(state), rel=1e-6, abs=1e-12)
         b = naive.best_intercept(loss, twin.offset + total, twin.y, twin.s) if intercept else 0.0
-        value, gap = naive.certificate(twin, state.x, b)
+        value, gap = twin.certificate(state.x, b)
         best = max(best, value - gap)
         assert record.objective == pytest.approx(value, rel=1e-10)
         assert record.gap_absolute == pytest.approx(value - best, rel=1e-6, abs=1e-11)

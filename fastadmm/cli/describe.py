@@ -106,8 +106,8 @@ def _party(party: PartyData, check: bool) -> dict[str, Any]:
     }
 
 
-def _bytes_of(data: PartyData | LabelData) -> int:
-    return sum(part.path.stat().st_size for part in data.parts or (data,))
+def _bytes_of(data: Any) -> int:
+    return sum(part.path.stat().st_size for part in (getattr(data, "parts", ()) or (data,)))
 
 
 def _labels(labels: LabelData) -> dict[str, Any]:

@@ -20,12 +20,11 @@ from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, i
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.settings.checks import read_values
+from fastadmm.settings.checks import check_values, read_values
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy, without_other_modes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
-from fastadmm.settings.values import check_values
 from fastadmm.solver.options import SolverOptions
 
 #: Tables that have an entry for a party by its name.

@@ -42,7 +42,7 @@ PAGE = HERE.parents[1] / "docs" / "reliability.md"
 MEASURED = HERE.parents[1] / "bench" / "faults.json"
 sys.path.insert(0, str(HERE.parent))
 
-from page_outputs import between_markers  # noqa: E402
+from page_outputs import write_between  # noqa: E402
 
 SECONDS = 120.0  # of one command
 _COUNT, _KILL, _TORN, _ERROR_ONCE, _ERROR_FROM, _SIGNAL = range(6)
@@ -116,24 +116,15 @@ def _file(name: str) -> Callable[[Path], bytes]:
     return lambda home: (home / name).read_bytes()
 
 
-def _resumed(start: list[str]) -> Callable[[Path], list[list[str]]]:
-    def again(home: Path) -> list[list[str]]:
-        if (home / "run" / "run.toml").exists():
-            return [["resume", "run", "-q"]]
-        return [start]
-
-    return again
+def _resumed(start: list[str], *resume: str) -> Callable[[Path], list[list[str]]]:
+    """The run is resumed if there is one."""
+    resumed = [*(resume or ["resume"]), "run", "-q"]
+    return lambda home: [resumed if any((home / "run").glob("*run.toml")) else start]
 
 
 def _same(command: list[str], *undone: str) -> Callable[[Path], list[list[str]]]:
     """The command again; what it made whole already is taken away by the user, who sees it is there."""
-
-    def again(home: Path) -> list[list[str]]:
-        if any((home / name).exists() for name in undone):
-            return []
-        return [command]
-
-    return again
+    return lambda home: [] if any((home / name).exists() for name in undone) else [command]
 
 
 def subjects() -> dict[str, Subject]:
@@ -154,10 +145,6 @@ def subjects() -> dict[str, Subject]:
     owners = shlex.split("owners train o.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 3")
     owners += common
 
-    def owners_again(home: Path) -> list[list[str]]:
-        there = any((home / "run").glob("*run.toml"))
-        return [["owners", "resume", "run", "-q"]] if there else [owners]
-
     def requests(home: Path) -> Any:
         return {p.name: p.read_bytes() for p in sorted((home / "files" / "requests").iterdir())}
 
@@ -170,7 +157,9 @@ def subjects() -> dict[str, Subject]:
         ),
         "private, fusion": Subject(fusion, _resumed(fusion), _private_result, "run/messages/*.npz"),
         "private, message": Subject(message, _resumed(message), _private_result, "run/messages/*.npz"),
-        "owners of rows": Subject(owners, owners_again, _owners_result, "run/answers/round-*"),
+        "owners of rows": Subject(
+            owners, _resumed(owners, "owners", "resume"), _owners_result, "run/answers/round-*"
+        ),
         "party's step by files": Subject(party, _same(party), _file("m.h5")),
         "coordinator's step by files": Subject(coordinator, _same(coordinator), requests),
         "predict": Subject(predict, _same(predict, "p.csv"), _file("p.csv")),
@@ -482,9 +471,7 @@ def main() -> None:
     print({key: value for key, value in counts.items() if key != "subjects"})
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
-        PAGE.write_text(
-            between_markers(PAGE.read_text(encoding="utf-8"), "faults", table(counts)), encoding="utf-8"
-        )
+        write_between(PAGE, "faults", table(counts))
     sys.exit(counts["survived"] != counts["faults"])
 
 

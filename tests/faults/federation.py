@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
 sys.path.insert(0, str(HERE.parent))
 
-from page_outputs import between_markers  # noqa: E402
+from page_outputs import write_between  # noqa: E402
 
 NAMES, COORDINATOR = ("party-1", "party-2"), "coordinator"
 
@@ -641,10 +641,7 @@ def main() -> None:
         if arguments.json.exists():  # a way that was left out keeps its counts
             counts = json.loads(arguments.json.read_text()) | {k: v for k, v in counts.items() if v}
         arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
-        PAGE.write_text(
-            between_markers(PAGE.read_text(encoding="utf-8"), "federation-faults", table(counts)),
-            encoding="utf-8",
-        )
+        write_between(PAGE, "federation-faults", table(counts))
     sys.exit(any(fault.problem for found in faults for fault in found))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from page_outputs import between_markers  # noqa: E402
+from page_outputs import write_between  # noqa: E402
 
 CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
 
@@ -116,8 +116,7 @@ def main() -> int:
         f"not end; {time.perf_counter() - begin:.0f} s"
     )
     if arguments.write is not None:
-        page = between_markers(arguments.write.read_text(encoding="utf-8"), "prove", table(total))
-        arguments.write.write_text(page, encoding="utf-8")
+        write_between(arguments.write, "prove", table(total))
     return 1 if total["false"] or total["exceptions"] else 0
 
 
