@@ -2,11 +2,13 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from fastadmm import ADMMSharingClassifier, Privacy
+from fastadmm.cli.columns import coefficient_table
 from fastadmm.runs.evaluate import infer_run
 from fastadmm.runs.export import read_coefficients
 from fastadmm.runs.predict import predict_partition
@@ -139,6 +141,9 @@ def test_several_classes():
     assert found.ratio == ""
     assert [row["weight"] for row in found.rows()] == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
     assert found.columns["class"] == ["class 1"] * 2 + ["class 2"] * 2 + ["class 3"] * 2
+    encoder = Encoder((ColumnEncoding("job", ("clerk", "nurse")),))
+    found = coefficients(replace(party, feature_names=encoder.feature_names, encoder=encoder))
+    assert "compared with" in coefficient_table(found).columns[-1].header
 
 
 @pytest.mark.repeats

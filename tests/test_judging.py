@@ -30,10 +30,11 @@ def test_curves_are_those_of_scikit_learn(weighted):
     weight = weight if weighted else np.ones(len(y))
     found, close = rank_rows(y, score, weight), {"rtol": 1e-13, "atol": 1e-15}
     roc = metrics.roc_curve(y, score, sample_weight=weight, drop_intermediate=False)
-    for ours, theirs in zip(found.roc(), roc, strict=True):
-        np.testing.assert_allclose(ours, theirs, **close)
+    for ours, theirs in zip((*found.rates, found.scores), roc, strict=True):
+        np.testing.assert_allclose(ours, theirs[1:], **close)
     precision, recall, threshold = metrics.precision_recall_curve(y, score, sample_weight=weight)
-    for ours, theirs in zip(found.precision_recall(), (precision[:-1], recall[:-1], threshold), strict=True):
+    curve = found.hits / found.total, found.rates[1], found.scores
+    for ours, theirs in zip(curve, (precision[:-1], recall[:-1], threshold), strict=True):
         np.testing.assert_allclose(ours[::-1], theirs, **close)
     average = metrics.average_precision_score(y, score, sample_weight=weight)
     assert found.average_precision() == pytest.approx(average, rel=1e-13)

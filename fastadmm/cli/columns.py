@@ -63,7 +63,7 @@ def coefficient_table(found: Coefficients) -> Table:
     header = {name: key for name, key in keys.items() if key in found.columns}
     rows = []
     for row in found.rows():
-        if row.get("reference") is not None:
+        if row.get("reference") is not None and "ratio" in row:
             row = row | {"ratio": row["ratio_to_reference"]}
         rows.append([row[key] for key in header.values()])
     return grid("coefficients", header, rows, ("feature", "class", "compared with"), simple=True)

@@ -24,90 +24,70 @@ class Ranking:
     false_alarms: Array  # of shape (K,)
 
     @property
-    def positives(self) -> float:
-        """Summed weight of class 1."""
-        return float(self.hits[-1])
+    def total(self) -> Array:
+        """Summed weight at or above each score. Shapes: the result (K,)."""
+        return self.hits + self.false_alarms
 
     @property
-    def negatives(self) -> float:
-        """Summed weight of class 0."""
-        return float(self.false_alarms[-1])
+    def rates(self) -> tuple[Array, Array]:
+        """False and true positive rate at each score: the ROC curve without its first point, (0, 0).
 
-    def roc(self) -> tuple[Array, Array, Array]:
-        """ROC curve.
-
-        Returns: the first point is (0, 0), at an infinite threshold.
-        Shapes: false_positive_rate, true_positive_rate, threshold (K + 1,).
+        Shapes: both results (K,).
         """
-        return (
-            np.r_[0.0, self.false_alarms / self.negatives],
-            np.r_[0.0, self.hits / self.positives],
-            np.r_[np.inf, self.scores],
-        )
-
-    def precision_recall(self) -> tuple[Array, Array, Array]:
-        """Precision-recall curve. Shapes: precision, recall, threshold (K,)."""
-        return self.hits / (self.hits + self.false_alarms), self.hits / self.positives, self.scores
+        return self.false_alarms / self.false_alarms[-1], self.hits / self.hits[-1]
 
     def average_precision(self) -> float:
         """Sum of precisions, each times the recall that its score adds; nothing is interpolated."""
-        precision, recall, _ = self.precision_recall()
-        return float(precision @ np.diff(recall, prepend=0.0))
+        return float((self.hits / self.total) @ np.diff(self.rates[1], prepend=0.0))
 
     def auc(self) -> float:
         """Area under the ROC curve: ties count half."""
-        false, true, _ = self.roc()
+        false, true = (np.r_[0.0, rate] for rate in self.rates)
         return float(np.diff(false) @ (true[1:] + true[:-1]) / 2.0)
 
     def kolmogorov_smirnov(self) -> tuple[float, float]:
         """Largest distance between the two classes' distributions of scores."""
-        distance = np.abs(self.hits / self.positives - self.false_alarms / self.negatives)
-        at = int(np.argmax(distance))
-        return float(distance[at]), float(self.scores[at])
+        false, true = self.rates
+        at = int(np.argmax(np.abs(true - false)))
+        return float(np.abs(true - false)[at]), float(self.scores[at])
 
     def groups(self, count: int = 10) -> list[dict[str, float]]:
         """Gain and lift of groups of equal weight, the highest scores first.
 
         A group that ends within rows of one score takes its share of both classes among them.
         """
-        total = self.hits + self.false_alarms
+        total, positives = self.total, self.hits[-1]
         ends = total[-1] * np.arange(1, count + 1) / count
         found = np.interp(ends, np.r_[0.0, total], np.r_[0.0, self.hits])
-        rate = np.diff(found, prepend=0.0) / (total[-1] / count)
-        base = self.positives / total[-1]
+        rate, base = np.diff(found, prepend=0.0) / (total[-1] / count), positives / total[-1]
         # Summing weights rounds: an end may be a little beyond the last total.
         at = np.minimum(np.searchsorted(total, ends * (1.0 - 1e-12)), len(total) - 1)
-        return [
-            {
-                "share": (k + 1) / count,
-                "lowest_score": float(self.scores[at[k]]),
-                "rate": float(rate[k]),
-                "lift": float(rate[k] / base),
-                "gain": float(found[k] / self.positives),
-                "cumulative_lift": float(found[k] / ends[k] / base),
-            }
-            for k in range(count)
-        ]
+        columns = {
+            "share": np.arange(1, count + 1) / count,
+            "lowest_score": self.scores[at],
+            "rate": rate,
+            "lift": rate / base,
+            "gain": found / positives,
+            "cumulative_lift": found / ends / base,
+        }
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def thinned(self, most: int) -> Ranking:
         """Some of the scores, spread over the rows, with the first and the last."""
         if len(self.scores) <= most:
             return self
-        total = self.hits + self.false_alarms
+        total = self.total
         wanted = np.linspace(total[0], total[-1], most)
         kept = np.unique(np.r_[0, np.minimum(np.searchsorted(total, wanted), len(total) - 1)])
         return Ranking(self.scores[kept], self.hits[kept], self.false_alarms[kept])
 
     def to_columns(self) -> dict[str, Any]:
         """The curves by column: threshold, false and true positive rate, precision, share of the rows."""
-        total = self.hits + self.false_alarms
-        return {
-            "threshold": self.scores.tolist(),
-            "false_positive_rate": (self.false_alarms / self.negatives).tolist(),
-            "true_positive_rate": (self.hits / self.positives).tolist(),
-            "precision": (self.hits / total).tolist(),
-            "share": (total / total[-1]).tolist(),
-        }
+        (false, true), total = self.rates, self.total
+        names = ("threshold", "false_positive_rate", "true_positive_rate", "precision", "share")
+        values = self.scores, false, true, self.hits / total, total / total[-1]
+        return {name: own.tolist() for name, own in zip(names, values, strict=True)}
 
 
 def rank_rows(y: Array, score: Array, weight: Array) -> Ranking:

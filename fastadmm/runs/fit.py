@@ -17,7 +17,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_directory, atomic_file, plain, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, plain, shown, storage_errors, write_whole
 from fastadmm.files.reading import read_json, require_regular, retried
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
@@ -312,14 +312,11 @@ class PathJob(Job):
         """Make the chosen point the run's model; what the result says of it."""
         by_rule = f" (rule {table['rule']}, {self.config.folds} folds)" if table["rule"] is not None else ""
         message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
-        told = point.status, message, point.history
-        result = SolveResult(point.weights, point.intercept, *told, proof=point.proof)
-        with atomic_file(self.folder.log) as temporary:
-            lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
-            temporary.write_text("".join(lines), encoding="utf-8")
+        lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
+        write_whole(self.folder.log, "".join(lines))
         solver = Solver(replace(self.loaded.problem, lam=point.lam), solver_options(self.config))
         try:
-            document = self.finished(solver, result)
+            document = self.finished(solver, replace(point, message=message))
         finally:
             solver.close()
         return document | {"path": {key: value for key, value in table.items() if key != "values"}}
