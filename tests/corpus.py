@@ -290,7 +290,6 @@ def commands(case: Case) -> None:
         "privacy --epsilon 1 --delta 1e-5 --rounds 20 --parties 3",
         "privacy --noise 2 --delta 1e-5 --rounds 20",
         "privacy --noise 20 --epsilon 1 --delta 1e-6",
-        "audit private --trials 20000",
         "forecast --owners n:500:1,s:90:0.5,t:9000:3 --curvature 0.1,1 --bound clip:1 --rounds 6",
         "export two -o two.json",
     ):
