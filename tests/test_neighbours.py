@@ -149,7 +149,7 @@ def test_what_counts_as_out_of_range():
 
 #: What is computed from rows in a protected run.
 _FROM_ROWS = {
-    "parties": ("masked", "masked_direction"),
+    "parties": ("masked_direction",),
     "secrecy": ("masks",),
     "privacy": ("message_party", "fusion_party", "fusion_mechanisms", "noise", "sensitivity"),
 }

@@ -337,5 +337,5 @@ def _spent(host: Host) -> dict[str, dict[str, float]]:
     books = getattr(host.party, "books", None)
     if books is None:
         return {}
-    found = books.spent()
+    found = books.ledger.spent(books.account, books.run)
     return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}

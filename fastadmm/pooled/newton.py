@@ -338,8 +338,10 @@ class _HessianOfClasses(NamedTuple):
 
     def without_intercept(self, slope: Array) -> Array:
         """A slope, of shape (lead + C d,), with the intercepts of centred columns."""
-        lead = self.span.lead
-        return np.append(slope[:lead], slope[lead:] - np.outer(slope[:lead], self.span.centre).ravel())
+        lead, found = self.span.lead, slope.copy()
+        if lead:
+            found[lead:] -= np.outer(slope[:lead], self.span.centre).ravel()
+        return found
 
     def with_intercept(self, step: Array, slope: Array) -> Array:
         """A step with the intercepts of centred columns as one with those of the columns as they are."""
