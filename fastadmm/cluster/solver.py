@@ -12,6 +12,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
 from fastadmm.method.method import rows_of_state, with_rows, without_rows
 from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.proof.claim import Proof
 from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
@@ -68,6 +69,10 @@ class SharedSolver(Solver):
     def round(self) -> RoundRecord:
         with self._led("round"):
             return super().round()
+
+    def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
+        with self._led("proof_of", weights, intercept, kept):
+            return super().proof_of(weights, intercept, kept)
 
     def export(self) -> dict[str, Any]:
         """Without what has a number for each row: see :meth:`write_rows`."""
