@@ -237,6 +237,11 @@ def case(name, mutate, error, file, *words):
     return pytest.param(Case(name, mutate, error, file, words), id=name)
 
 
+def centred(h5):
+    h5["transform"]["center"] = np.ones(9)
+    h5["transform/center"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+
+
 CASES = [
     # the manifest
     case("no manifest", lambda p: (p / T).unlink(), F, "bad.parts", "partition.toml"),
@@ -350,7 +355,11 @@ CASES = [
          "'transform/center'", "claims 8388608 bytes"),
     case("names are one text", one_text_everywhere, F, C, "'var/names'", "bytes of text"),
     case("attribute of many texts", edited(D, many_texts), F, D, "3000 texts of up to 50000 bytes"),
+    case("transform of others", replace(D, "transform/center", np.zeros(3)), F, D, "transform"),
+    case("centre of sparse", edited(C, centred), F, C, "transform"),
     # labels
+    case("reading edited", attr(L, "/", "reading", "no reading"), F, L, "'reading'"),
+    case("label epsilon edited", attr(L, "/", "label-epsilon", -1.0), F, L, "'label-epsilon'"),
     case("y absent", drop(L, "y"), F, L, "'y'"),
     case("y integer", replace(L, "y", np.arange(N) % 2), F, L, "'y'", "dtype"),
     case("y short", replace(L, "y", np.zeros(N - 1)), F, L, "'y'", "entries"),

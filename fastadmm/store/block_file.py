@@ -165,6 +165,8 @@ class BlockFile:
         n_rows, self.n_features = block.shape
         if n_rows != self.n_samples:
             raise h5.bad(file, "X", f"has {n_rows} rows, but attribute 'n_samples' says {self.n_samples}")
+        if self.n_features < 1:
+            raise h5.bad(file, "X", "has no columns")
         self.content_digest = h5.read_attribute(file, "content-digest", str)
 
     @property

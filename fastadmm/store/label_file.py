@@ -16,6 +16,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store import elements as h5
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.writer import Writer
 
@@ -240,6 +241,14 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
                     raise InputError(f"{shown(path)}: key {key!r}: {fault}")
         if "sample_weight" in columns and "shard" not in file.attrs:
             check_weights(float(columns["sample_weight"].sum()), shown(path))
+        reading = h5.read_optional(file, "reading", str) or ""
+        try:
+            CellReading.parse(reading)
+        except (TypeError, ValueError):
+            raise h5.bad_attribute(file, "reading", f"is {reading!r}; damaged or edited") from None
+        epsilon = h5.read_optional(file, "label-epsilon", float)
+        if epsilon is not None and not epsilon > 0.0:
+            raise h5.bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
         return LabelData(
             path=Path(path),
             n_samples=n_samples,
@@ -249,7 +258,7 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             sample_weight=columns.get("sample_weight"),
             offset=columns.get("offset"),
             row_digest=h5.verified_digest(file, n_samples),
-            reading=h5.read_optional(file, "reading", str) or "",
-            label_epsilon=h5.read_optional(file, "label-epsilon", float),
+            reading=reading,
+            label_epsilon=epsilon,
             exposure="exposure" in file.attrs,
         )

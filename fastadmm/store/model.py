@@ -402,11 +402,15 @@ def _read_coordinator(directory: Path, values: dict[str, Any], n_parties: int) -
         scales = h5.read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
         means = h5.read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
         digest = "" if values["version"] in _OLD_VERSIONS else h5.read_attribute(file, "digest", str)
+        if len(scales) != n_parties or not np.isfinite(scales).all():
+            raise h5.bad(file, "scales", f"must hold {n_parties} finite numbers")
         if not np.isfinite(intercept).all():
             raise h5.bad(file, "intercept", f"is {intercept}, not finite")
         wanted = len(intercept) if vector else 2
         if wanted < 2 or (classes is None and task == "classification"):
             raise h5.bad(file, "classes", "is missing, or there is only one class")
+        if classes is not None and len(classes) != wanted:
+            raise h5.bad(file, "classes", f"holds {len(classes)} names, expected {wanted}")
     found = {"intercept": intercept, "classes": classes, "means": means, "digest": digest}
     return found | {"scales": scales.tolist()}
 
@@ -431,6 +435,8 @@ def _party_entries(place: str, values: dict[str, Any]) -> tuple[list[str], list[
         if not isinstance(entry, dict):
             raise FormatError(f"{place}: key 'party' must hold tables")
         name = check_party_name(get_key(entry, "name", str, place), place, FormatError)
+        if name in names:
+            raise FormatError(f"{place}: key 'party': {name!r} occurs twice")
         names.append(name)
         widths.append(get_key(entry, "n_features", int, place))
     return names, widths
@@ -478,10 +484,14 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         encoder = Encoder.of_file(file)
         privacy = h5.read_optional(file, "privacy", str)
         digest = h5.read_optional(file, "digest", str)
+        if weights.ndim not in (1, 2):
+            raise h5.bad(file, "weights", f"has {weights.ndim} dimensions instead of 1 or 2")
         if not np.isfinite(weights).all():
             raise h5.bad(file, "weights", "holds NaN or infinity")
         if len(names) != len(weights):
             raise h5.bad(file, "var/names", f"{len(names)} names for {len(weights)} weights; they must agree")
+        if encoder is not None and encoder.feature_names != names:
+            raise h5.bad(file, "encoder", "does not agree with 'var/names'; damaged or edited")
     party = PartyModel(name, weights, names, transform, clipped, encoder=encoder, privacy=privacy)
     check_party_digest(party, str(model_id), digest, shown(path))
     return party, model_id

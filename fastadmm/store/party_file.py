@@ -271,6 +271,12 @@ class PartyData(BlockFile):
                 raise h5.bad(file, "var/names", f"shape {names.shape} for {d} columns")
             self.transform = Transform.from_group(h5.require_group(file, "transform"))
             self.encoder = Encoder.of_file(file)
+            if (own := self.transform.n_features) not in {None, d}:
+                raise h5.bad(file, "transform", f"fitted on {own} columns, but 'X' has {d}")
+            if self.kind == "csr" and self.transform.center is not None:
+                raise h5.bad(file, "transform/center", "not allowed for a sparse block")
+            if self.encoder is not None and (made := len(self.encoder.feature_names)) != d:
+                raise h5.bad(file, "encoder", f"makes {made} features, but 'X' has {d} columns")
             self.row_digest = h5.verified_digest(file, self.n_samples)
 
     def of_rows(self, start: int, stop: int) -> PartyData:
