@@ -341,8 +341,9 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     assert "private round(s) done; no certificate" in shown.out
     assert "late fusion of local models (nothing sent)" in shown.out
     assert "privacy: epsilon = 1 at delta = 0.0001 per party and record" in shown.out
-    assert "sending nothing was better" in shown.err  # at epsilon 1 and 300 records it always is
     result = json.loads((out / "result.json").read_text())
+    private, *others = result["comparison"]["test_loss"].values()  # almost always the others are better
+    assert ("sending nothing was better" in shown.err) == (private >= min(others))
     assert result["gap"] is None
     assert result["privacy"]["epsilon"] == pytest.approx(1.0, rel=1e-9)
     assert result["comparison"]["covered"] is False
