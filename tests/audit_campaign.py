@@ -14,9 +14,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -42,15 +44,6 @@ def make_runs(folder: Path) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def patches() -> Iterator[Any]:
-    """``patch(place, name, faulty)``, undone at the end."""
-    import pytest
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        yield monkeypatch.setattr
-
-
 def audit(runs: Path, mode: str, *options: object) -> tuple[int, list[dict[str, Any]]]:
     """Exit code, and what is flagged."""
     from run_tools import run
@@ -65,8 +58,8 @@ def one_fault(runs: Path, fault: Any, mode: str, *options: object) -> dict[str, 
     """What the audit says of a fault in a mode."""
     begin = time.perf_counter()
     try:
-        with patches() as patch:
-            fault.plant(patch)
+        with pytest.MonkeyPatch.context() as patch:
+            fault.plant(patch.setattr)
             code, flagged = audit(runs, mode, *options)
     except Exception as error:  # an audit that ends so has said nothing
         text = traceback.format_exception(error)[-3:]
@@ -105,12 +98,6 @@ def _first(one: dict[str, Any]) -> str:
     return one["by"][0].split(",")[0].split(" (")[0] if one["found"] else "**nothing**"
 
 
-def _kept(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def main() -> int:
     """Exit code 1 if honest code is flagged, or too few faults are found."""
     from audited_faults import FAULTS
@@ -126,7 +113,9 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="put the counts into this page")
     arguments = parser.parse_args()
     options = ("--trials", arguments.trials)
-    known = {(one["fault"], one["mode"]): one for one in _kept(arguments.results)}
+    kept = arguments.results is not None and arguments.results.exists()
+    lines = arguments.results.read_text(encoding="utf-8").splitlines() if kept else []
+    known = {(one["fault"], one["mode"]): one for one in map(json.loads, lines)}
     found, alarms = [], 0
     with tempfile.TemporaryDirectory() as folder:
         runs = make_runs(Path(folder))

@@ -512,13 +512,7 @@ def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: 
     FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))
 
 
-def of_noise(name: str, check: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Register a change of all noise, in standard deviations."""
-    plant = partial(changed, change=lambda z, exact, round: change(z))
-    FAULTS.append(Fault(name, BOTH, plant, check))
-
-
-def low_rank(z: np.ndarray) -> np.ndarray:
+def low_rank(z: np.ndarray, *_: object) -> np.ndarray:
     """Half of the directions carry nothing, the others all."""
     pairs = z[: len(z) // 2 * 2].reshape(-1, 2)
     return np.concatenate([np.repeat(pairs.sum(axis=1) / math.sqrt(2), 2), z[len(pairs) * 2 :]])
@@ -548,11 +542,18 @@ class Stuck(int):
         return self
 
 
-of_noise("noise a fifth too small", "size of the noise", lambda z: 0.8 * z)
-of_noise("noise three percent too small", "size of the noise", lambda z: 0.97 * z)
-of_noise("noise that is not centred", "law of the noise", lambda z: z + 0.2)
-of_noise("noise that is bounded", "law of the noise", lambda z: np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42)
-of_noise("noise in half of the directions", "noise used twice", low_rank)
+def bounded(z: np.ndarray, *_: object) -> np.ndarray:
+    return np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42
+
+
+for name, check, change in (
+    ("noise a fifth too small", "size of the noise", lambda z, *_: 0.8 * z),
+    ("noise three percent too small", "size of the noise", lambda z, *_: 0.97 * z),
+    ("noise that is not centred", "law of the noise", lambda z, *_: z + 0.2),
+    ("noise that is bounded", "law of the noise", bounded),
+    ("noise in half of the directions", "noise used twice", low_rank),
+):
+    FAULTS.append(Fault(name, BOTH, partial(changed, change=change), check))
 plain("digits below the grid", BOTH, "", NoiseSource, "release", unrounded(NoiseSource.release))
 plain(
     "noise of another round", BOTH, "noise used twice", NoiseSource, "_nonce", same_round(NoiseSource._nonce)

@@ -118,18 +118,15 @@ def of_text(path: Path, rng: random.Random) -> str:
     at = rng.randrange(len(lines))
     kind = rng.choice(["cell", "cell", "cell", "cell", "line", "encoding", "many", "separator"])
     if kind == "cell":
-        separator = b" " if b"," not in raw and b"=" not in raw else (b"," if b"," in raw else b" ")
+        separator = b"," if b"," in raw else b" "
         cells = lines[at].split(separator)
         k = rng.randrange(len(cells))
-        how = rng.choice(["set", "set", "set", "drop", "twice", "inside"])
-        if how == "set":
-            cells[k] = rng.choice(_TOKENS)
-        elif how == "drop":
-            del cells[k]
-        elif how == "twice":
-            cells.insert(k, cells[k])
+        how, old = rng.choice(["set", "set", "set", "drop", "twice", "inside"]), cells[k]
+        if how in ("drop", "twice"):
+            cells[k : k + 1] = [] if how == "drop" else [old, old]
         else:
-            cells[k] = cells[k][:1] + rng.choice(_TOKENS) + cells[k][1:]
+            token = rng.choice(_TOKENS)
+            cells[k] = token if how == "set" else old[:1] + token + old[1:]
         lines[at] = separator.join(cells)
         raw = b"\n".join(lines)
     elif kind == "line":
@@ -286,6 +283,13 @@ _ATTRIBUTES: list[Any] = [
 ]  # fmt: skip
 
 
+def _items(file: Any) -> list[Any]:
+    """Groups and datasets of a file; some may be deleted already."""
+    items: list[Any] = []
+    file.visititems(lambda _, item: items.append(item))
+    return [item for item in items if item]
+
+
 def of_hdf5(path: Path, rng: random.Random) -> str:
     """Change attributes, datasets, groups and links of an HDF5 file by way of the library."""
     import h5py
@@ -293,9 +297,7 @@ def of_hdf5(path: Path, rng: random.Random) -> str:
     done = []
     with h5py.File(path, "r+") as file:
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            items: list[Any] = []
-            file.visititems(lambda _, item: items.append(item))  # noqa: B023
-            items = [item for item in items if item]
+            items = _items(file)
             datasets = [item for item in items if isinstance(item, h5py.Dataset)]
             item = rng.choice([file, *items])
             how = rng.choice(["attribute", "attribute", "unattribute", "value", "value", "value", "replace", "replace", "replace",
@@ -435,9 +437,8 @@ def of_parquet(path: Path, rng: random.Random) -> str:
         table = table.slice(0, 0)
     elif how == "double rows":
         table = pa.concat_tables([table, table])
-    codec = (
-        rng.choice(["none", "snappy", "gzip", "zstd", "lz4", "brotli"]) if how == "compression" else "snappy"
-    )
+    codecs = ["none", "snappy", "gzip", "zstd", "lz4", "brotli"]
+    codec = rng.choice(codecs) if how == "compression" else "snappy"
     pq.write_table(table, path, compression=codec, row_group_size=rng.choice([1, 7, 1000]))
     return f"Parquet {how} {name}"
 
@@ -475,9 +476,7 @@ def of_bomb(path: Path, rng: random.Random) -> str:
     import h5py
 
     with h5py.File(path, "r+") as file:
-        items: list[Any] = []
-        file.visititems(lambda _, item: items.append(item))
-        old = rng.choice([item for item in items if isinstance(item, h5py.Dataset)])
+        old = rng.choice([item for item in _items(file) if isinstance(item, h5py.Dataset)])
         name, dtype, attributes, ndim = old.name, old.dtype, dict(old.attrs), max(1, old.ndim)
         if dtype.kind not in "iuf":
             return of_hdf5(path, rng)
@@ -501,15 +500,12 @@ def of_number(path: Path, rng: random.Random) -> str:
     values = [-1e9, -1.0, -1e-300, 0.0, 1e-300, 1e9, 1e149, 1e151, 1e308, np.nan, np.inf, -np.inf]
     with h5py.File(path, "r+") as file:
         places: list[tuple[Any, str | None]] = []
-
-        def visit(_: str, item: Any) -> None:
+        for item in _items(file):
             if isinstance(item, h5py.Dataset) and item.size and item.dtype.kind == "f":
                 places.append((item, None))
-            places.extend(
+            places += [
                 (item, key) for key, value in item.attrs.items() if isinstance(value, (float, np.floating))
-            )
-
-        file.visititems(visit)
+            ]
         if not places:
             return of_hdf5(path, rng)
         item, key = rng.choice(places)

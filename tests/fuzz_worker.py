@@ -32,13 +32,8 @@ from fuzz_subjects import EXCHANGE, SUBJECTS, Command, Subject, make_seeds
 SECONDS = 60.0  # of one case; the slowest takes one
 MEMORY = 8 << 30
 LONGEST = 700  # characters of an error
-UNCOUNTED = (
-    "run.lock",
-    ".lock",
-    "refused",
-    "audit.jsonl",
-    "requests.journal",
-)  # a party counts what it refuses
+# A party counts what it refuses.
+UNCOUNTED = ("run.lock", ".lock", "refused", "audit.jsonl", "requests.journal")
 
 
 def subjects_of(seed: int) -> dict[str, Subject]:

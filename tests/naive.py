@@ -242,9 +242,7 @@ class NaiveADMM:
 
     def round(self) -> State:
         old = self.state
-        x = {"jacobi": self._jacobi, "gauss-seidel": self._gauss_seidel, "sharing": self._boyd}[self.scheme](
-            old
-        )
+        x = self._boyd(old) if self.scheme == "sharing" else self._in_turn(old)
         messages = [D @ w for D, w in zip(self.blocks, x)]
         total = np.sum(messages, axis=0)
         b = self._intercept(total, old.u) if self.fit_intercept else 0.0
@@ -259,16 +257,14 @@ class NaiveADMM:
         matrix = self.ridge * np.eye(D.shape[1]) + D.T @ (self.r[:, None] * D)
         return np.linalg.solve(matrix, D.T @ (self.r * (z - others) - u))
 
-    def _jacobi(self, old: State) -> list[Array]:
-        total = np.sum(old.messages, axis=0)
-        return [self._x(m, total - old.messages[m], old.z, old.u) for m in range(len(self.blocks))]
-
-    def _gauss_seidel(self, old: State) -> list[Array]:
+    def _in_turn(self, old: State) -> list[Array]:
+        # with jacobi everybody sees the messages of the round before, else those of this one
         messages, x = list(old.messages), []
         for m, D in enumerate(self.blocks):
             others = np.sum([a for k, a in enumerate(messages) if k != m] or [0 * old.z], axis=0)
             x.append(self._x(m, others, old.z, old.u))
-            messages[m] = D @ x[m]
+            if self.scheme == "gauss-seidel":
+                messages[m] = D @ x[m]
         return x
 
     def _boyd(self, old: State) -> list[Array]:

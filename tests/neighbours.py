@@ -21,12 +21,11 @@ from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import (
-    Message,
-    ProtocolError,
+    Envelope,
+    Refusal,
     Request,
     answer_of,
     code_of,
-    digest_of,
     encode_request,
     open_envelope,
     table_digest,
@@ -82,17 +81,13 @@ class Coordinator:
         self.previous, self.answered, self.files = -1, "", 0
         self.agent: Agent | None = None
         self.keys: list[bytes] = []
-        self.begin()
-
-    def begin(self) -> None:
-        first: Call = ("start", self.terms)
-        if not self.by_files:
+        if not by_files:
             self.wake()
-            self.ask([first])
-            own = asked_file(RUN, self.home / "state"), self.data.path, self.home / "state"
+            self.ask([("start", self.terms)])
+            own = asked_file(RUN, home / "state"), self.data.path, home / "state"
             confirmed(agent_approve, *own)
-        elif self.write([first]) is not None:
-            party_approve(self.request, self.data.path, self.home / "approval.toml")
+        elif (raw := self.encoded([("start", self.terms)])) is not None:
+            party_approve(self.letter(raw), self.data.path, home / "approval.toml")
 
     def wake(self) -> None:
         """The agent's process ends, and another begins."""
@@ -102,76 +97,62 @@ class Coordinator:
             path = self.home / "a.h5"
             self.agent = Agent(path, self.home / "state", ledger=self.ledger, threads=1, say=lambda _: None)
 
-    @property
-    def request(self) -> Path:
-        return self.home / f"request-{self.files}.h5"
-
-    def asked(self, calls: list[Call], number: int | None) -> Request:
-        """With this party's own key in its place."""
-        calls = [(name, self.with_key(arguments)) for name, arguments in calls]
+    def encoded(self, calls: list[Call], number: int | None = None) -> bytes | None:
+        """A request with this party's own key in its place; None for what no message can say."""
+        if self.keys:
+            keys = np.concatenate([np.frombuffer(key, dtype="<i8") for key in self.keys])
+            calls = [(name, {"keys": keys} if "keys" in given else given) for name, given in calls]
         here = self.previous + 1 if number is None else number
-        return Request(RUN, "a", here, self.previous, calls, self.answered)
-
-    def with_key(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if "keys" not in arguments or not self.keys:
-            return arguments
-        return {"keys": np.concatenate([np.frombuffer(key, dtype="<i8") for key in self.keys])}
-
-    def write(self, calls: list[Call], number: int | None = None) -> Request | None:
-        """A request as a file; None for what no file can say."""
-        self.files += 1
-        request = self.asked(calls, number)
         try:
-            self.request.write_bytes(sealed(encode_request(request)))
+            return encode_request(Request(RUN, "a", here, self.previous, calls, self.answered))
         except (ValueError, TypeError, OverflowError):
             return None
-        return request
+
+    def letter(self, raw: bytes) -> Path:
+        """A request as a file."""
+        self.files += 1
+        path = self.home / f"request-{self.files}.h5"
+        path.write_bytes(sealed(raw))
+        return path
 
     def ask(self, calls: list[Call], number: int | None = None) -> dict[str, Any]:
-        answer = self.by_file(calls, number) if self.by_files else self.by_agent(calls, number)
-        if "key" in answer:
-            own = answer["key"].tobytes()
-            self.keys = [own, *(public_key(new_private_key()) for _ in range(2))]
-        return answer
-
-    def by_agent(self, calls: list[Call], number: int | None) -> dict[str, Any]:
-        try:
-            raw = encode_request(self.asked(calls, number))
-        except (ProtocolError, ValueError, TypeError, OverflowError):
+        """What the party answers; nothing where it refuses."""
+        raw = self.encoded(calls, number)
+        if raw is None:
             self.seen.append("not sent")
             return {}
-        got = self.agent.handle("coordinator", "a", raw)
-        envelope = open_envelope(got, len(got), "answer")
-        if envelope.head["kind"] == "refusal":
-            self.seen.append((envelope.head["code"], len(got)))
+        got = self.by_file(raw) if self.by_files else self.by_agent(raw)
+        if got is None:
             return {}
-        self.seen.append(("answer", len(got)))
-        self.previous, self.answered = envelope.head["number"], digest_of(got)
+        envelope, size = got
         found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
-        assert isinstance(found, Message)
+        if isinstance(found, Refusal):
+            self.seen.append((found.code, size))
+            return {}
+        self.seen.append(("answer", size))
+        self.previous, self.answered = found.number, found.digest
+        if "key" in found.answer:
+            own = found.answer["key"].tobytes()
+            self.keys = [own, *(public_key(new_private_key()) for _ in range(2))]
         return found.answer
 
-    def by_file(self, calls: list[Call], number: int | None) -> dict[str, Any]:
-        request = self.write(calls, number)
-        if request is None:
-            self.seen.append("not sent")
-            return {}
+    def by_agent(self, raw: bytes) -> tuple[Envelope, int]:
+        got = self.agent.handle("coordinator", "a", raw)
+        return open_envelope(got, len(got), "answer"), len(got)
+
+    def by_file(self, raw: bytes) -> tuple[Envelope, int] | None:
+        request = self.letter(raw)
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
         try:
             more = {"approval": approval, "ledger": self.ledger, "threads": 1}
-            party_step(self.data.path, self.home / "step", self.request, out, **more)
+            party_step(self.data.path, self.home / "step", request, out, **more)
         except FastadmmError as error:
             text = re.sub(r"/\S*/(pair-.)/", "", str(error))
             text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "DIGEST", text)
             self.seen.append((code_of(error), int(error.exit_code), text))
-            return {}
-        self.seen.append(("answer", out.stat().st_size))
-        self.previous = request.number
-        message = answer_of(open_letter(out, 1 << 30), calls[-1], self.data.n_samples, "answer")
-        assert isinstance(message, Message)
-        self.answered = message.digest
-        return message.answer
+            return None
+        return open_letter(out, 1 << 30), out.stat().st_size
 
     def files_written(self) -> list[tuple[str, int]]:
         """Names and sizes of all that the party keeps."""
@@ -320,16 +301,15 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
     rng = np.random.default_rng(seed)
     kinds = len(MODES)
     mode, by_files = MODES[seed % kinds], (seed // kinds) % 4 == 3
-    pair, n = neighbours(rng), 0
+    pair = neighbours(rng)
     n = len(pair[0])
     terms = first_terms(rng, mode, n)
     homes, sparse = (folder / "pair-0", folder / "pair-1"), bool(rng.random() < 0.3)
     sides = [Coordinator(home, X, mode, terms, by_files, sparse) for home, X in zip(homes, pair)]
     try:
-        for calls, number in [([("start", terms)], None), *opening(mode)]:
+        for calls in [[("start", terms)], *opening(mode)]:
             for side in sides:
-                own = [(name, side.terms if name == "start" else said) for name, said in calls]
-                side.ask(own, number)
+                side.ask([(name, side.terms if name == "start" else said) for name, said in calls])
                 if calls[-1][0] == "show_key" and side.keys and not by_files:
                     approve_fingerprints(
                         RUN, [fingerprint(key) for key in side.keys[1:]], side.home / "state"
@@ -356,12 +336,11 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
             side.close()
 
 
-def opening(mode: str) -> list[tuple[list[Call], None]]:
+def opening(mode: str) -> list[list[Call]]:
     if mode in ("message", "fusion"):
         return []
     keys = np.zeros(12, dtype="<i8")  # each coordinator puts those of its run there
-    begin: list[Call] = [("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1})]
-    return [([("show_key", {})], None), (begin, None)]
+    return [[("show_key", {})], [("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1})]]
 
 
 def try_all(seeds: range, folder: Path) -> list[str]:

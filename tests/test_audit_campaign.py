@@ -62,8 +62,8 @@ def test_a_share_of_the_faults(runs, name):
     ],
 )
 def test_the_epsilon_that_is_found(runs, name, mode, check, least, most):
-    with audit_campaign.patches() as patch:
-        BY_NAME[name].plant(patch)
+    with pytest.MonkeyPatch.context() as patch:
+        BY_NAME[name].plant(patch.setattr)
         _, flagged = audit_campaign.audit(runs, mode, "--trials", 20_000)
     assert least < next(one["epsilon"] for one in flagged if one["name"] == check) < most
 

@@ -67,6 +67,9 @@ FAULTS = {
     "SIGTERM": Fault(_SIGNAL, signal.SIGTERM, _READS | _WRITES | _NAMES),
 }
 
+#: What may be wrong after a fault, by the first word of a problem.
+BAD = ("lost", "silent", "traceback", "crash", "hang", "leftover")
+
 #: What a successful command answers; 7: the next exchange by files is waited for.
 _GOOD = (0, 7)
 
@@ -412,14 +415,13 @@ def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[
 
 def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
     """Counts by subject and kind of fault."""
-    kinds = ("lost", "silent", "traceback", "crash", "hang", "leftover")
     found = Counter(
         word for *_, problems in reports for word in {p.split(":")[0].split()[0] for p in problems}
     )
     return {
         "faults": len(reports),
         "survived": sum(not problems for *_, problems in reports),
-        **{word: found[word] for word in kinds},
+        **{word: found[word] for word in BAD},
         "mended": 0,
         "failed": [[name, kind, at] for name, kind, at, problems in reports if problems],
         "subjects": {
@@ -432,13 +434,12 @@ def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
 
 def table(counts: dict[str, Any]) -> str:
     """The counts in Markdown, for ``docs/reliability.md``."""
-    bad = ("lost", "silent", "traceback", "crash", "hang", "leftover")
     lines = [
         f"| command | faults: {', '.join(FAULTS)} |",
         "|---|---:|",
         *(f"| {name} | {sum(row.values()):,} |" for name, row in counts["subjects"].items()),
     ]
-    rest = ", ".join(f"{word} {counts[word]}" for word in bad)
+    rest = ", ".join(f"{word} {counts[word]}" for word in BAD)
     said = f"**{counts['faults']:,} faults, survived {counts['survived']:,}**: {rest}."
     if counts["mended"]:
         said += f" {counts['mended']} of them found a defect, and passed after the fix."

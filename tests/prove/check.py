@@ -1,7 +1,6 @@
 """One problem: fits, references, and every claim against every point that is known."""
 
 import signal
-import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -30,10 +29,7 @@ KINDS = (
     *("certified with a gap above the asked one", "contradiction"),
 )
 
-#: Where rounding is no part of a claim, this share of F and of F at zero weights is not held against it.
-_LENIENT, _LENIENT_AT_ZERO = mpf(10) ** -9, mpf(10) ** -13
-
-#: Of the references, which have some 120, relative to F at zero weights.
+#: Of the references, which have some 120, relative to F at zero weights: not held against a claim.
 _LAST_DIGIT = mpf(10) ** -90
 
 _MAX_ROUNDS, _MAX_SECONDS = 60, 1.0
@@ -73,9 +69,6 @@ class Outcome:
     refused_fits: int = 0
     exceptions: list[str] = field(default_factory=list)
     endless: list[str] = field(default_factory=list)
-    warned: list[str] = field(default_factory=list)
-    slack: float = np.inf
-    seconds: tuple[float, float] = (0.0, 0.0)
 
 
 def check(drawn: Draw, seconds: float = 1.0) -> Outcome:
@@ -89,51 +82,36 @@ def check(drawn: Draw, seconds: float = 1.0) -> Outcome:
     except Exception:
         outcome.exceptions.append(f"make_problem:\n{traceback.format_exc()}")
         return outcome
-    begin = time.perf_counter()
-    results = []
-    for fit in drawn.fits:
-        result = _fitted(problem, fit, outcome)
-        if result is not None:
-            results.append((fit, result))
-    middle = time.perf_counter()
+    results = [(fit, result) for fit in drawn.fits if (result := _fitted(problem, fit, outcome)) is not None]
     if results:
         with mp.workprec(PRECISION):
             exact = Exact(drawn)
-            claims = [stated(result, fit, exact) for fit, result in results]
+            claims = [
+                stated(result.proof, fit, Point.of_model(result.weights, result.intercept), exact)
+                for fit, result in results
+            ]
             judge(exact, claims, outcome, seconds)
-    outcome.seconds = (middle - begin, time.perf_counter() - middle)
     return outcome
 
 
 def _fitted(problem: Any, fit: Fit, outcome: Outcome) -> Any:
     """The result, or None where the product refuses; anything unexpected is kept."""
-    name = _name(fit)
     try:
         options = SolverOptions(
             scheme=fit.scheme, directions=fit.directions, gap=fit.gap, n_threads=1,
             max_rounds=_MAX_ROUNDS, max_seconds=_MAX_SECONDS,
         )  # fmt: skip
         choose_scheme(options, problem.traits)
+        with warnings.catch_warnings(), _ended_after(PATIENCE):
+            warnings.simplefilter("ignore")
+            return solve(problem, options)
+    except _Endless:
+        outcome.endless.append(_name(fit))
     except FastadmmError:
         outcome.refused_fits += 1
-        return None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            with _ended_after(PATIENCE):
-                return solve(problem, options)
-        except _Endless:
-            outcome.endless.append(name)
-            return None
-        except FastadmmError as error:
-            outcome.refused_fits += 1
-            outcome.warned.append(f"{name}: {type(error).__name__}: {error}")
-            return None
-        except Exception:
-            outcome.exceptions.append(f"{name}:\n{traceback.format_exc()}")
-            return None
-        finally:
-            outcome.warned += [f"{name}: {w.category.__name__}: {w.message}" for w in caught]
+    except Exception:
+        outcome.exceptions.append(f"{_name(fit)}:\n{traceback.format_exc()}")
+    return None
 
 
 class _Endless(BaseException):
@@ -204,7 +182,7 @@ def judge_one(
         _judge_numbers(outcome, one, value, everywhere)
     if inside is not None and one.reach is not None and mp.isfinite(one.within_bound):
         size = max(abs(inside.value), mpf(10) ** -300)
-        room = _room(one, inside.value, everywhere)
+        room = _room(everywhere)
         if mpf(one.within_bound) > inside.value + room:
             excess = (mpf(one.within_bound) - inside.value) / size
             _blame(outcome, one, "bound within above F of a bounded model", excess, inside.source)
@@ -213,22 +191,18 @@ def judge_one(
             _blame(outcome, one, "gap below the true gap", excess, f"within, {inside.source}")
 
 
-def _room(one: Stated, best: Any, known: Upper) -> Any:
-    """What is not held against a claim: the last of the references' own digits, or some of a double's."""
-    if one.rounded:
-        return _LAST_DIGIT * (abs(known.zero) + 1)
-    return _LENIENT * abs(best) + _LENIENT_AT_ZERO * abs(known.zero)
+def _room(known: Upper) -> Any:
+    """What is not held against a claim: the last of the references' own digits."""
+    return _LAST_DIGIT * (abs(known.zero) + 1)
 
 
 def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:
     if one.claim == "unproved":
         return
     best, size = known.value, max(abs(known.value), mpf(10) ** -300)
-    room = _room(one, best, known)
-    if mp.isfinite(one.bound):
-        outcome.slack = min(outcome.slack, float((best - mpf(one.bound)) / size))
-        if mpf(one.bound) > best + room:
-            _blame(outcome, one, KINDS[1], (mpf(one.bound) - best) / size, known.source)
+    room = _room(known)
+    if mp.isfinite(one.bound) and mpf(one.bound) > best + room:
+        _blame(outcome, one, KINDS[1], (mpf(one.bound) - best) / size, known.source)
     if not mp.isfinite(value) or not mpf(one.objective) >= value - room:
         _blame(outcome, one, KINDS[0], (value - mpf(one.objective)) / size, "its own weights")
     true = value - best
@@ -236,10 +210,9 @@ def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> N
         _blame(outcome, one, KINDS[2], (true - mpf(one.gap_absolute)) / size, f"absolute, {known.source}")
     elif mp.isfinite(one.gap) and best > 0 and true > mpf(one.gap) * best + room:
         _blame(outcome, one, KINDS[2], true / size - mpf(one.gap), f"relative, {known.source}")
-    if one.rounded and one.claim == "certified" and not one.gap <= one.fit.gap:
-        _blame(outcome, one, KINDS[5], mpf(one.gap), f"{one.gap:.3g} for {one.fit.gap:.3g}")
-    if one.rounded and one.claim == "certified_within" and not one.within_gap <= one.fit.gap:
-        _blame(outcome, one, KINDS[5], mpf(one.within_gap), f"{one.within_gap:.3g} for {one.fit.gap:.3g}")
+    proved = {"certified": one.gap, "certified_within": one.within_gap}.get(one.claim, 0.0)
+    if not proved <= one.fit.gap:
+        _blame(outcome, one, KINDS[5], mpf(proved), f"{proved:.3g} for {one.fit.gap:.3g}")
     if one.claim == "contradiction":
         _blame(outcome, one, KINDS[6], mpf(0), "the product itself")
 

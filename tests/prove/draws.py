@@ -1,6 +1,6 @@
 """Generated problems of every awkward kind; the same seed is always the same problem."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Draw:
     regularizer_parameters: dict[str, Any]
     constraint: Any
     fits: list[Fit]
-    kinds: tuple[str, ...] = field(default=())
+    kinds: tuple[str, ...]
 
     def problem(self) -> Problem:
         """What the product makes of it; raises its own error where it refuses."""
@@ -206,7 +206,6 @@ def _loss_parameters(rng: np.random.Generator, loss: str) -> dict[str, float]:
     of: dict[str, dict[str, float]] = {
         "huber": {"delta": size},
         "quantile": {"tau": share},
-        "smoothed_quantile": {"tau": share, "gamma": size},
         "smoothed_hinge": {"gamma": size},
         "tweedie": {"power": 1.0 + share},
         "negative_binomial": {"alpha": size},

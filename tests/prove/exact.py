@@ -80,18 +80,11 @@ class Exact:
         if drawn.loss != "multinomial":
             self.formula = formula(drawn.loss, drawn.loss_parameters)
         self.lam = mpf(drawn.lam)
-        self.first, self.second = {
-            "l2": (mpf(0), mpf(1)),
-            "l1": (mpf(1), mpf(0)),
-            "elastic_net": self._shares(),
-            "group_lasso": (mpf(1), mpf(0)),
-            "none": (mpf(0), mpf(0)),
-        }[drawn.regularizer]
+        ratio = drawn.regularizer_parameters.get("l1_ratio", 0.5)
+        shares = {"l1": 1, "group_lasso": 1, "elastic_net": ratio, "l2": 0, "none": 0}
+        self.first = mpf(shares[drawn.regularizer])
+        self.second = mpf(0) if drawn.regularizer == "none" else 1 - self.first
         self._layout()
-
-    def _shares(self) -> tuple[Any, Any]:
-        ratio = mpf(self.draw.regularizer_parameters.get("l1_ratio", 0.5))
-        return ratio, 1 - ratio
 
     def _layout(self) -> None:
         """Columns of each party, bounds of each column, radius of each party, groups."""
@@ -112,10 +105,8 @@ class Exact:
         return [self._of_class(c, point.x[c], point.b[c]) for c in range(self.n_classes)]
 
     def _of_class(self, c: int, x: list[Any], b: Any) -> list[Any]:
-        terms = [self.offsets[c], (1, 0)] if b == 0 else [self.offsets[c], (_parts(b)[0], _parts(b)[1])]
-        if b == 0:
-            terms = terms[:1]
-        for (ints, exponent), value in zip(self.columns, x):
+        terms = [self.offsets[c]]
+        for (ints, exponent), value in zip([*self.columns, (1, 0)], [*x, b]):
             man, more = _parts(value)
             if man:
                 terms.append((ints * man, exponent + more))
@@ -128,13 +119,10 @@ class Exact:
     def loss(self, z: list[list[Any]]) -> Any:
         """Weighted mean of the losses."""
         total = mpf(0)
-        if self.formula is None:
-            for i in self.used:
-                total += self.weight[i] * softmax_value([own[i] for own in z], int(self.y[i]))
-        else:
-            value, own = self.formula.value, z[0]
-            for i in self.used:
-                total += self.weight[i] * value(own[i], self.y[i])
+        for i in self.used:
+            own, y = [of_class[i] for of_class in z], self.y[i]
+            value = self.formula.value(own[0], y) if self.formula else softmax_value(own, int(y))
+            total += self.weight[i] * value
         return total / self.total
 
     def penalty(self, point: Point) -> Any:

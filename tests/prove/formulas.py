@@ -40,8 +40,6 @@ def formula(loss: str, parameters: Mapping[str, float]) -> Formula:
         return _clamped(ONE, -p["delta"], p["delta"])
     if loss == "quantile":
         return _clamped(ZERO, -p["tau"], 1 - p["tau"])
-    if loss == "smoothed_quantile":
-        return _clamped(p["gamma"], -p["tau"], 1 - p["tau"])
     if loss in ("hinge", "smoothed_hinge"):
         return _of_margin(_clamped(ZERO if loss == "hinge" else p["gamma"], -ONE, ZERO))
     if loss == "squared_hinge":
@@ -73,13 +71,10 @@ def _clamped(width: Any, low: Any, high: Any) -> Formula:
 def _of_margin(inner: Formula) -> Formula:
     """The same of the margin: e = t z - 1 with t = 2 y - 1."""
 
-    def sign(y: Any) -> Any:
-        return 2 * y - 1
-
     return Formula(
-        lambda z, y: inner.value(sign(y) * z, ONE),
-        lambda z, y: sign(y) * inner.slope(sign(y) * z, ONE),
-        lambda z, y: inner.bend(sign(y) * z, ONE),
+        lambda z, y: inner.value((2 * y - 1) * z, ONE),
+        lambda z, y: (2 * y - 1) * inner.slope((2 * y - 1) * z, ONE),
+        lambda z, y: inner.bend((2 * y - 1) * z, ONE),
     )
 
 

@@ -67,23 +67,17 @@ class _Step:
         """Slopes of the loss in every weight and intercept, and curvatures per row."""
         e = self.exact
         scale = [w / e.total for w in e.weight]
-        if e.formula is None:
-            slopes: list[list[Any]] = [[mpf(0)] * e.n for _ in range(e.n_classes)]
-            bends: dict[tuple[int, int], list[Any]] = {
-                (c, k): [mpf(0)] * e.n for c in range(e.n_classes) for k in range(c + 1)
-            }
-            for i in e.used:
-                own = [z[i] for z in self.z]
-                slope, bend = softmax_slope(own, int(e.y[i])), softmax_bend(own)
-                for c in range(e.n_classes):
-                    slopes[c][i] = scale[i] * slope[c]
-                    for k in range(c + 1):
-                        bends[c, k][i] = scale[i] * bend[c][k]
-        else:
-            slopes, bends = [[mpf(0)] * e.n], {(0, 0): [mpf(0)] * e.n}
-            for i in e.used:
-                slopes[0][i] = scale[i] * e.formula.slope(self.z[0][i], e.y[i])
-                bends[0, 0][i] = scale[i] * e.formula.bend(self.z[0][i], e.y[i])
+        slopes = [[mpf(0)] * e.n for _ in range(e.n_classes)]
+        bends = {(c, k): [mpf(0)] * e.n for c in range(e.n_classes) for k in range(c + 1)}
+        for i in e.used:
+            own, y = [z[i] for z in self.z], e.y[i]
+            if e.formula is None:
+                slope, bend = softmax_slope(own, int(y)), softmax_bend(own)
+            else:
+                slope, bend = [e.formula.slope(own[0], y)], [[e.formula.bend(own[0], y)]]
+            for (c, k), rows in bends.items():
+                slopes[c][i] = scale[i] * slope[c]
+                rows[i] = scale[i] * bend[c][k]
         self.slopes = [_integers(s) for s in slopes]
         self.bends = {key: _integers(v) for key, v in bends.items()}
         ones = np.empty(e.n, dtype=object)
@@ -97,7 +91,8 @@ class _Step:
         e, self.free, self.sign = self.exact, [], {}
         self.pull: dict[tuple[int, int], Any] = {}
         for c, x in enumerate(self.point.x):
-            dead = self._dead_groups(x, self.gradient[c])
+            # Columns of groups that are zero: a Newton method cannot leave the kink.
+            dead = {j for g in e.groups if all(x[j] == 0 for j in g) for j in g}
             for j, v in enumerate(x):
                 low, high = e.bounds[j]
                 if self.reach is not None:
@@ -114,15 +109,10 @@ class _Step:
                 self.pull[c, j] = g
                 self.free.append((c, j))
         if e.draw.fit_intercept:
-            last = e.n_classes - (
-                e.n_classes > 1
-            )  # the last class's intercept may stay: only differences count
+            # The last class's intercept may stay: only differences count.
+            last = e.n_classes - (e.n_classes > 1)
             self.free += [(c, e.d) for c in range(last)]
             self.pull.update({(c, e.d): self.gradient[c][e.d] for c in range(last)})
-
-    def _dead_groups(self, x: list[Any], gradient: list[Any]) -> set[int]:
-        """Columns of groups that are zero: a Newton method cannot leave the kink."""
-        return {j for g in self.exact.groups if all(x[j] == 0 for j in g) for j in g}
 
     def _solve(self) -> None:
         e, m = self.exact, len(self.free)

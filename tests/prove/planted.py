@@ -7,10 +7,11 @@ everywhere, is a proof about another problem: no prover can see it, but the refe
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import fastadmm.proof.prove as prover
 import numpy as np
@@ -21,7 +22,7 @@ from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp
 
 from prove.check import Outcome, judge_one, upper
-from prove.claims import proved
+from prove.claims import stated
 from prove.draws import Draw, Fit
 from prove.exact import PRECISION, Exact, Point
 from prove.references import Upper, reach_of_data
@@ -71,40 +72,27 @@ def fitted(drawn: Draw, *, share: float = 1.0, gap: float = 1e-6) -> Case:
     return Case(drawn, problem, weights, result.intercept, duals, gap, exact, everywhere, inside)
 
 
-def plant(case: Case, fault: Fault | None) -> tuple[str, Outcome]:
-    """Prove with a fault: how that ends, and what of it is false about the true problem and model.
-
-    The outcome's slack is the gap that is claimed.
-    """
+def plant(case: Case, fault: Fault | None) -> tuple[tuple[str, float], Outcome]:
+    """Prove with a fault: the claim, its gap, and what of it is false about the true problem and model."""
     outcome = Outcome(case.drawn.seed, case.drawn.text)
     given = copy.copy(case)
     engine = Engine(1)
     try:
-        with engine.limited(), np.errstate(all="ignore"), _planted(fault, given):
+        changed = nullcontext() if fault is None else fault(given) or nullcontext()
+        with engine.limited(), np.errstate(all="ignore"), changed:
             proof = prover.prove(
                 given.problem, given.weights, given.intercept, given.duals, engine, given.gap
             )
     except (FastadmmError, AssertionError, ValueError, FloatingPointError) as error:
-        return f"refusal: {type(error).__name__}", outcome
+        return (f"refusal: {type(error).__name__}", np.inf), outcome
     finally:
         engine.close()
     with mp.workprec(PRECISION):
         point = Point.of_model(case.weights, case.intercept)
-        claim = proved(proof, Fit("auto", "auto", case.gap), point, case.exact)
-        outcome.slack = claim.gap
+        claim = stated(proof, Fit("auto", "auto", case.gap), point, case.exact)
         if claim.claim != "contradiction":
             judge_one(case.exact, claim, outcome, case.everywhere, case.inside)
-    return claim.claim, outcome
-
-
-@contextmanager
-def _planted(fault: Fault | None, given: Case) -> Iterator[None]:
-    undo = None if fault is None else fault(given)
-    try:
-        yield
-    finally:
-        if undo is not None:
-            undo()
+    return (claim.claim, claim.gap), outcome
 
 
 # --- what a pass over the columns reads
@@ -203,36 +191,28 @@ def _old_weights(case: Case) -> None:
 def _of_u(change: Change) -> Fault:
     """Every dual vector changed: those from outside, and the gradient that the prover takes itself."""
 
-    def fault(case: Case) -> Callable[[], None]:
+    def fault(case: Case) -> Any:
         case.duals = [change(u.copy()) for u in case.duals]
         original = prover.value_at
 
         def changed(*given: Any, **named: Any) -> Any:
             value = original(*given, **named)
-            more = {"sums": None} if hasattr(value, "sums") else {}
-            return value._replace(gradient=change(value.gradient.copy()), **more)
+            return value._replace(gradient=change(value.gradient.copy()), sums=None)
 
-        return _patched("value_at", changed)
+        return patch.object(prover, "value_at", changed)
 
     return fault
 
 
-def _old_gradient(case: Case) -> Callable[[], None]:
+def _old_gradient(case: Case) -> Any:
     """The gradient at zero weights, with the value at the model."""
     original = prover.value_at
 
     def changed(problem: Any, total: Array, intercept: Any, engine: Any) -> Any:
         value, old = (original(problem, t, intercept, engine) for t in (total, 0.0 * total))
-        more = {"sums": old.sums} if hasattr(value, "sums") else {}
-        return value._replace(gradient=old.gradient, **more)
+        return value._replace(gradient=old.gradient, sums=old.sums)
 
-    return _patched("value_at", changed)
-
-
-def _patched(name: str, function: Any) -> Callable[[], None]:
-    original = getattr(prover, name)
-    setattr(prover, name, function)
-    return lambda: setattr(prover, name, original)
+    return patch.object(prover, "value_at", changed)
 
 
 def _of_problem(**changes: Callable[[Any], Any]) -> Fault:

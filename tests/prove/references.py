@@ -48,11 +48,6 @@ class Upper:
             self.value, self.point, self.source = value, inside, source
         return value
 
-    def polish(self, seconds: float) -> None:
-        """Newton's method from the best point."""
-        if self.point is not None:
-            self.offer(improve(self.exact, self.point, self.reach, seconds), f"newton from {self.source}")
-
     def solve(self, seconds: float) -> None:
         """Points of external solvers, then Newton's method from the best."""
         self.zero = self.offer(zero_point(self.exact), "zero")
@@ -62,7 +57,9 @@ class Upper:
         if not (smooth and ridge):
             for point in _conic(self.exact, self.reach):
                 self.offer(point, "solver")
-        self.polish(max(end - time.perf_counter(), 0.3 * seconds))
+        if self.point is not None:
+            left = max(end - time.perf_counter(), 0.3 * seconds)
+            self.offer(improve(self.exact, self.point, self.reach, left), f"newton from {self.source}")
 
 
 def zero_point(exact: Exact) -> Point:
@@ -150,13 +147,8 @@ def _conic(exact: Exact, reach: list[Any] | None) -> list[Point]:
 
 def _attempt(problem: Any, solver: str, w: Any) -> Array | None:
     """Weights of a solver, or None; SCIPY stands for its HiGHS."""
-    tight = {
-        "tol_gap_abs": 1e-13,
-        "tol_gap_rel": 1e-13,
-        "tol_feas": 1e-12,
-        "max_iter": 100,
-        "time_limit": 1.0,
-    }
+    exact = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-12}
+    tight = {**exact, "max_iter": 100, "time_limit": 1.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -190,16 +182,10 @@ def _set(exact: Exact, w: Any, sizes: Array, reach: list[Any] | None) -> tuple[l
 def _penalty(exact: Exact, x: Any) -> Any:
     """R of the weights."""
     if exact.groups:
-        norms = [
-            math.sqrt(len(g)) * cp.norm(x[list(g), c]) for g in exact.groups for c in range(exact.n_classes)
-        ]
-        return sum(norms)
-    total: Any = 0.0
-    if exact.first:
-        total = total + float(exact.first) * cp.sum(cp.abs(x))
-    if exact.second:
-        total = total + 0.5 * float(exact.second) * cp.sum_squares(x)
-    return total
+        classes = range(exact.n_classes)
+        return sum(math.sqrt(len(g)) * cp.norm(x[list(g), c]) for g in exact.groups for c in classes)
+    total: Any = float(exact.first) * cp.sum(cp.abs(x)) if exact.first else 0.0
+    return total + 0.5 * float(exact.second) * cp.sum_squares(x) if exact.second else total
 
 
 def _loss(draw: Draw, z: Any, y: Array, s: Array) -> Any:
@@ -213,14 +199,12 @@ def _loss(draw: Draw, z: Any, y: Array, s: Array) -> Any:
         return _log_link(draw.loss, z, y, s, p)
     if draw.loss in ("logistic", "binomial"):
         return s @ (cp.logistic(z) - cp.multiply(y, z))
-    if draw.loss in ("squared", "huber", "quantile", "smoothed_quantile"):
-        low, high = -p["tau"], 1.0 - p["tau"]
-        width = 0.0 if draw.loss == "quantile" else p["gamma"]
-        if draw.loss in ("squared", "huber"):
-            width, low, high = 1.0, -p["delta"], p["delta"]
-        if draw.loss == "squared":
-            return 0.5 * cp.sum_squares(cp.multiply(np.sqrt(s), z - y))
-        return _clamped(z - y, s, width, low, high)
+    if draw.loss == "squared":
+        return 0.5 * cp.sum_squares(cp.multiply(np.sqrt(s), z - y))
+    if draw.loss == "huber":
+        return _clamped(z - y, s, 1.0, -p["delta"], p["delta"])
+    if draw.loss == "quantile":
+        return _clamped(z - y, s, 0.0, -p["tau"], 1.0 - p["tau"])
     sign = 2.0 * y - 1.0
     e = cp.multiply(sign, z) - 1.0
     if draw.loss == "squared_hinge":
