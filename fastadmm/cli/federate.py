@@ -73,10 +73,9 @@ def harden(
     ),
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
-    from fastadmm.between.kit import harden as harden_kit
-    from fastadmm.between.kit import open_kit
+    from fastadmm.between import kit as kits
 
-    say_all(harden_kit(open_kit(kit), socket))
+    say_all(kits.harden(kits.open_kit(kit), socket))
 
 
 @group.command()
@@ -88,15 +87,12 @@ def check(
     ),
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, classes, versions."""
-    from fastadmm.between.kit import check as check_kit
-    from fastadmm.between.kit import open_kit
+    from fastadmm.between import kit as kits
 
-    found = check_kit(open_kit(kit), private or [])
-    for finding in found:
-        say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
-    failed = [finding for finding in found if not finding.ok]
-    if failed:
-        raise ConfigError(f"{kit}: {len(failed)} of {len(found)} checks failed")
+    found = kits.check(kits.open_kit(kit), private or [])
+    say_all(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}" for finding in found)
+    if failed := sum(not finding.ok for finding in found):
+        raise ConfigError(f"{kit}: {failed} of {len(found)} checks failed")
 
 
 group.command()(status)

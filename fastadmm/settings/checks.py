@@ -177,12 +177,10 @@ def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         values = read_toml(path)
     except FormatError as error:
-        how = (
-            "; a line is KEY = VALUE, with texts in quotes"
-            if "not TOML" in str(error) and "UTF-8" not in str(error)
-            else ""
-        )
-        raise ConfigError(f"{error}{how}") from None
+        said = str(error)
+        if "not TOML" in said and "UTF-8" not in said:
+            said += "; a line is KEY = VALUE, with texts in quotes"
+        raise ConfigError(said) from None
     for key, setting in settings_of(family).items():
         if setting.is_path and isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])
