@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app, new_group
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import say, say_all
 from fastadmm.errors import ConfigError
 
 group = new_group(
@@ -30,8 +30,7 @@ class _Own:
     threads: int | None = opt.THREADS
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def run(
     state: Path = opt.STATE,
     socket: Path = opt.option(
@@ -72,8 +71,7 @@ def run(
             server.stop()
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def approve(
     what: str = opt.argument(
         "The coordinator's file about a run, the identifier of a request from 'agent status', or by hand "
@@ -102,8 +100,7 @@ def approve(
     from fastadmm.files.atomic import shown
 
     if out is not None and data is not None:
-        for line in party_approve(Path(what), data, out, force, ledger):
-            say(line)
+        say_all(party_approve(Path(what), data, out, force, ledger))
         say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
         return
     if state is None:
@@ -115,8 +112,7 @@ def approve(
     data = data or remembered(state, "data")
     lines, path = agent_approve(file, data, state, force, confirm, rows=rows, id=id, **opt.plain_values(ids))
     if confirm is None:
-        for line in lines:
-            say(shown(line))
+        say_all(map(shown, lines))
         return
     say(f"approved in {path}; edit the limits there, or delete it to answer nothing")
 
@@ -133,12 +129,10 @@ def status(
 
     with storage_errors(directory, "read"):
         show = run_status if (directory / "run.toml").exists() else agent_status
-    for line in show(directory):
-        say(line)
+    say_all(show(directory))
 
 
-@group.command("step")
-@opt.with_options()
+@opt.with_options(group.command("step"))
 def party_step(
     request: Path = opt.option("The coordinator's request.", "--in", default=..., metavar="REQUEST.msg"),
     out: Path = opt.written("MESSAGE.msg", ...),
@@ -154,5 +148,4 @@ def party_step(
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.between.agent import party_step as answer
 
-    for line in answer(data, state, request, out, approval=approval, force=force, **vars(own)):
-        say(line)
+    say_all(answer(data, state, request, out, approval=approval, force=force, **vars(own)))

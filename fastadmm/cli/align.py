@@ -53,8 +53,7 @@ class _Reading(opt.CsvLayout):
         return found
 
 
-@group.callback()
-@opt.with_options()
+@opt.with_options(group.callback())
 def align(
     context: typer.Context,
     guest: Path | None = opt.option("Table of the label holder.", metavar="FILE"),
@@ -80,8 +79,7 @@ def align(
     _finish(alignment, report, out, force)
 
 
-@group.command("psi-request")
-@opt.with_options()
+@opt.with_options(group.command("psi-request"))
 def request(
     table: Path = _TABLE,
     id: str = _ID,
@@ -98,8 +96,7 @@ def request(
     say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
-@group.command("psi-respond")
-@opt.with_options()
+@opt.with_options(group.command("psi-respond"))
 def respond(
     table: Path = _TABLE,
     id: str = _ID,
@@ -117,8 +114,7 @@ def respond(
     say(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
 
-@group.command("psi-finish")
-@opt.with_options()
+@opt.with_options(group.command("psi-finish"))
 def finish(
     table: Path = _TABLE,
     id: str = _ID,

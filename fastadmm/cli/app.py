@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from functools import cache, partial
 from inspect import getdoc
 from typing import Annotated, Any
@@ -68,20 +67,13 @@ def _command(name: str | None = None) -> Callable[..., Any]:
 def _listing() -> Callable[..., Any]:
     """All commands without their options, which ``--help`` does not show."""
     _register()
-    commands = []
-    for command in app.registered_commands:
-        bare = copy(command)
-        bare.name, bare.help = _name(command), command.help or getdoc(command.callback)
-        bare.callback = _nothing
-        commands.append(bare)
-    groups = []
-    for group in app.registered_groups:
-        bare_group, instance = copy(group), copy(group.typer_instance)
-        assert instance is not None
-        instance.registered_commands = []
-        bare_group.typer_instance = instance
-        groups.append(bare_group)
-    return _built(commands, groups)
+    return _built(
+        [
+            CommandInfo(_name(command), help=getdoc(command.callback), callback=_nothing)
+            for command in app.registered_commands
+        ],
+        [TyperInfo(typer.Typer(), name=group.name, help=group.help) for group in app.registered_groups],
+    )
 
 
 def _nothing() -> None:
@@ -270,24 +262,20 @@ def main(argv: list[str] | None = None) -> None:
             raise KeyboardInterrupt
     except FastadmmError as error:
         kind = "waiting" if error.exit_code == ExitCode.WAITING else "error"
-        say(f"fastadmm: {kind}: {_one_line(error)}", error=True)
-        sys.exit(int(error.exit_code))
+        code, said = error.exit_code, f"{kind}: {_one_line(error)}"
     except (typer.Abort, KeyboardInterrupt, SystemError) as stop:
         # Where a signal meets compiled code of a library, Python may say that it came out of a wrong place.
         if isinstance(stop, SystemError) and not isinstance(stop.__cause__, KeyboardInterrupt):
             raise
         # A run that was interrupted between rounds has said so itself, and how to go on.
-        say("fastadmm: interrupted", error=True)
-        code = ExitCode.INTERRUPTED
+        code, said = ExitCode.INTERRUPTED, "interrupted"
     except SystemExit as stop:
         # click turns a broken pipe into SystemExit(1), our code for a defect; standard streams raise none.
         if not isinstance(stop.__context__, BrokenPipeError):
             raise
-        say("fastadmm: error: the other end has closed the connection; try again", error=True)
-        sys.exit(int(ExitCode.STORAGE))
+        code, said = ExitCode.STORAGE, "error: the other end has closed the connection; try again"
     except MemoryError:
-        say("fastadmm: error: not enough memory; use a larger machine or fewer rows", error=True)
-        sys.exit(int(ExitCode.INPUT))
+        code, said = ExitCode.INPUT, "error: not enough memory; use a larger machine or fewer rows"
     except Exception as error:
         # Usage errors of click, which typer bundles or depends on, according to its version.
         if not hasattr(error, "format_message"):
@@ -297,9 +285,11 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 
-        say(f"fastadmm: error: {_one_line(usage_line(error, argv, GROUPS, _command))}", error=True)
-        sys.exit(int(ExitCode.USAGE))
-    sys.exit(int(code) if isinstance(code, int) else 0)
+        code, said = ExitCode.USAGE, f"error: {_one_line(usage_line(error, argv, GROUPS, _command))}"
+    else:
+        sys.exit(int(code) if isinstance(code, int) else 0)
+    say(f"fastadmm: {said}", error=True)
+    sys.exit(int(code))
 
 
 def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:

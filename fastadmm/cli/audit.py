@@ -8,7 +8,7 @@ from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import print_json, say, say_all
 from fastadmm.errors import ExitCode
 
 
@@ -36,7 +36,6 @@ def audit(
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
         print_json(document, allow_nan=False)
     else:
-        for row in rows:
-            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
+        say_all(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}" for row in rows)
         say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

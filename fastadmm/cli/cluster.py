@@ -17,10 +17,10 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def workers(cluster: str | None) -> Iterator[Comm | None]:
+def workers(cluster: str | None, comm: Comm | None = None) -> Iterator[Comm | None]:
     """The processes that were started with this one; where only this one fails, it ends the others."""
-    if cluster != "mpi":
-        yield None
+    if cluster != "mpi" or comm is not None:
+        yield comm
         return
     comm = MpiComm()
     with _ending_together(comm):
@@ -39,14 +39,10 @@ def agreed(comm: Comm | None, make: Callable[[], _T]) -> _T:
         raise typer.Exit(int(error.exit_code)) from None
 
 
-def on_cluster(lead: Callable[[Comm | None], int], cluster: str, comm: Comm | None = None) -> int:
+def on_cluster(lead: Callable[[Comm | None], int], cluster: str, comm: Comm | None) -> int:
     """Train in this process and in those that were started with it."""
-    if cluster == "none":
-        return lead(None)
-    if comm is None:
-        with workers(cluster) as met:
-            return on_cluster(lead, cluster, met)
-    return _followed(comm) if comm.rank else lead(comm)
+    with workers(cluster, comm) as met:
+        return _followed(met) if met is not None and met.rank else lead(met)
 
 
 def _followed(comm: Comm) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, show
+from fastadmm.cli.terminal import grid, print_json, say, say_all, show
 from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def coefficients(
     left = len(found.rows()) - len(shown.rows())
     if left:
         say(f"{left} more with smaller scaled weights: -o FILE.csv for all")
-    for note in found.notes:
-        say(f"note: {note}")
+    say_all(found.notes, "note: ")
 
 
 def coefficient_table(found: Coefficients) -> Table:

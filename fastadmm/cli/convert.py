@@ -155,8 +155,7 @@ class _Source(FileOptions):
     format: Format = opt.option("Format of the source.", default=Format.auto)
 
 
-@app.command()
-@opt.with_options()
+@opt.with_options(app.command())
 def convert(
     source: Path | None = opt.argument(
         "LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",

@@ -79,21 +79,20 @@ def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partiti
     """Patients to learn from, and patients to test with; three laboratories."""
     from fastadmm.data_tools.convert import convert
 
-    widths = _write_tables(directory)
-    given = f"--columns {widths} --names {','.join(PARTIES)}"
-    say(f"fastadmm convert train.csv --label diagnosis {given} --standardize -o train.parts")
-    train = convert(
-        directory / "train.csv",
-        directory / "train.parts",
-        columns=widths,
-        label="diagnosis",
-        names=",".join(PARTIES),
-        standardize=True,
-    )
-    say("fastadmm convert test.csv --label diagnosis --like train.parts -o test.parts")
-    return train, convert(
-        directory / "test.csv", directory / "test.parts", label="diagnosis", like=train.path
-    )
+    widths, names = _write_tables(directory), ",".join(PARTIES)
+    asked: dict[str, tuple[str, dict[str, Any]]] = {
+        "train": (
+            f"--columns {widths} --names {names} --standardize",
+            {"columns": widths, "names": names, "standardize": True},
+        ),
+        "test": ("--like train.parts", {"like": directory / "train.parts"}),
+    }
+    made = []
+    for name, (words, options) in asked.items():
+        say(f"fastadmm convert {name}.csv --label diagnosis {words} -o {name}.parts")
+        source, out = directory / f"{name}.csv", directory / f"{name}.parts"
+        made.append(convert(source, out, label="diagnosis", **options))
+    return made[0], made[1]
 
 
 def _write_tables(directory: Path) -> str:

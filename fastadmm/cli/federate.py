@@ -10,7 +10,7 @@ from fastadmm.cli.agent import status
 from fastadmm.cli.app import new_group
 from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import say, say_all
 from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
 from fastadmm.errors import ConfigError, WaitingError
 
@@ -73,11 +73,9 @@ def harden(
     ),
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
-    from fastadmm.between.kit import harden as harden_kit
-    from fastadmm.between.kit import open_kit
+    from fastadmm.between import kit as kits
 
-    for line in harden_kit(open_kit(kit), socket):
-        say(line)
+    say_all(kits.harden(kits.open_kit(kit), socket))
 
 
 @group.command()
@@ -89,15 +87,12 @@ def check(
     ),
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, classes, versions."""
-    from fastadmm.between.kit import check as check_kit
-    from fastadmm.between.kit import open_kit
+    from fastadmm.between import kit as kits
 
-    found = check_kit(open_kit(kit), private or [])
-    for finding in found:
-        say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
-    failed = [finding for finding in found if not finding.ok]
-    if failed:
-        raise ConfigError(f"{kit}: {len(failed)} of {len(found)} checks failed")
+    found = kits.check(kits.open_kit(kit), private or [])
+    say_all(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}" for finding in found)
+    if failed := sum(not finding.ok for finding in found):
+        raise ConfigError(f"{kit}: {failed} of {len(found)} checks failed")
 
 
 group.command()(status)
@@ -132,8 +127,7 @@ _CONFIG = opt.argument("Configuration with an address per party.", metavar="CONF
 _RUN = opt.argument("Run of 'federate train'.", metavar="RUN")
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def align(
     config: Path = _CONFIG,
     table: Path = opt.argument("CSV or Parquet table with your ids.", metavar="TABLE"),
@@ -264,12 +258,9 @@ def worth(
     from fastadmm.cli.worth import print_worth
     from fastadmm.worth.federated import federate_worth
 
-    more = {"exact": False} if leave_one_out else {}
-    found = _waiting(
-        wait,
-        lambda: federate_worth(config, test, out, metric=metric, label_party=label_party, say=_say, **more),
-    )
-    print_worth(found, as_json)
+    how: dict[str, Any] = {"metric": metric, "label_party": label_party, "say": _say}
+    how |= {"exact": False} if leave_one_out else {}
+    print_worth(_waiting(wait, lambda: federate_worth(config, test, out, **how)), as_json)
 
 
 @group.command()
@@ -297,8 +288,7 @@ def _settings() -> Any:
     return opt.common(own), PRIVACY.values()
 
 
-@group.command()
-@opt.with_options(_settings)
+@opt.with_options(group.command(), _settings)
 def start(
     labels: Path = opt.argument("Label file (labels.h5 of a partition)."),
     party: list[str] = opt.option(opt.PARTY.help, default=..., metavar="NAME"),
@@ -310,12 +300,9 @@ def start(
 ) -> None:
     """Start a run: write the first request for each --party, given in the model's order."""
     from fastadmm.between.train import coordinator_start
-    from fastadmm.files.atomic import shown
     from fastadmm.runs.config import read_config
 
-    base = read_config(config) if config is not None else {}
-    base.pop("provenance", None)
-    place = shown(config) if config is not None else "command line"
+    base, place = opt.base_of(config, read_config, "provenance")
     with opt.settings_of(config):
         _show(coordinator_start(labels, party, out, base, place, options=options, own=own))
 
@@ -350,6 +337,5 @@ def repair(
 
 
 def _show(result: StepResult) -> None:
-    for note in result.notes:
-        say(note)
+    say_all(result.notes)
     say(f"rounds done: {result.n_rounds}")

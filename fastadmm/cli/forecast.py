@@ -9,7 +9,7 @@ from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, show
+from fastadmm.cli.terminal import grid, print_json, say, say_all, show
 from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
 
@@ -38,8 +38,7 @@ class _Assumed:
     distance: float = declare("data", "with --curvature: norm of the best", sign="positive", default=1.0)
 
 
-@app.command()
-@opt.with_options(_settings)
+@opt.with_options(app.command(), _settings)
 def forecast(
     data: Path | None = opt.argument(
         "Directory of owners, for names and sizes; or use --owners.", default=None
@@ -88,5 +87,4 @@ def _show(document: dict[str, Any]) -> None:
     if document["leave_out"]:
         say(f"Leave out: {', '.join(document['leave_out'])}.")
     say(f"Proved bound on optimisation and noise: {_number(document['bound'])}.")
-    for warning in document["warnings"]:
-        say(f"warning: {warning}")
+    say_all(document["warnings"], "warning: ")

@@ -64,10 +64,8 @@ def _text(value: Any) -> str:
 
 
 def _size(count: int) -> str:
-    size, unit = float(count), 0
-    while size >= 1000 and unit < 4:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.{min(unit, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
+    unit = min((len(str(count)) - 1) // 3, 4)
+    return f"{count / 1000**unit:.{min(unit, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
 
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:

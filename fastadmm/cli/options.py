@@ -111,14 +111,15 @@ def common(settings: Iterable[Setting]) -> list[Setting]:
 
 
 def with_options(
+    register: Callable[[Any], Any],
     settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command an option for each setting that has a help text, and ``--set`` for all, as ``options``.
+    """Register a command with an option for each setting that has a help text, and ``--set`` for all.
 
-    The command receives what was given on the command line as a dictionary by key. A parameter that is a
+    The command receives what was given on the command line as ``options``, by key. A parameter that is a
     dataclass becomes an option for each of its fields, which are annotated as parameters are.
     """
-    return lambda command: _Command(command, settings)
+    return lambda command: register(_Command(command, settings))
 
 
 class _Command:
@@ -369,6 +370,17 @@ TEST = option("Other rows, on which the model is measured and nothing learned.",
 VALIDATION = option("Features of the rows that early stopping watches.", metavar="PARTY.h5")
 
 THREADS = option("Threads; the result does not depend on it.", min=1)
+
+
+def base_of(
+    config: Path | None, read: Callable[[Path], dict[str, Any]], *added: str
+) -> tuple[dict[str, Any], str]:
+    """Settings of a configuration file without what a run adds to it, and what errors call their place."""
+    if config is None:
+        return {}, "command line"
+    from fastadmm.files.atomic import shown
+
+    return {key: value for key, value in read(config).items() if key not in added}, shown(config)
 
 
 @contextmanager

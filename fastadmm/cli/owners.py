@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,7 @@ class _Source(FileOptions):
     separator: str | None = declare("data", "between CSV cells, where it is not recognised")
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def convert(
     sources: list[Path] = opt.argument(
         "One file to divide, or one file per owner: LIBSVM, CSV or NPZ.", metavar="SOURCE..."
@@ -112,8 +112,7 @@ def _settings() -> Any:
     return settings_of(OwnerSettings).values(), ()
 
 
-@group.command()
-@opt.with_options(_settings)
+@opt.with_options(group.command(), _settings)
 def train(
     data: Path | None = opt.argument("Directory made by 'fastadmm owners convert'.", default=None),
     out: Path = opt.written("RUN", Path("owners-run")),
@@ -127,19 +126,17 @@ def train(
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.display import OwnerRounds, make_display
-    from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
     from fastadmm.settings.checks import read_values
     from fastadmm.settings.owners import OwnerSettings, make_settings
 
-    base = read_values(OwnerSettings, config) if config is not None else {}
-    for key in ("provenance", "objective", "run"):
-        base.pop(key, None)
+    read = partial(read_values, OwnerSettings)
+    base, place = opt.base_of(config, read, "provenance", "objective", "run")
     if config is None and data is None:
         raise ConfigError("owners train: give a directory, or --config with the key 'data'")
     if data is not None:
         options["data"] = str(data)
-    settings = make_settings(base, shown(config) if config is not None else "command line", options)
+    settings = make_settings(base, place, options)
     display = make_display(quiet, OwnerRounds)
     with opt.settings_of(config):
         result = start_owner_run(settings, out, force=force, stream=stream, display=display)

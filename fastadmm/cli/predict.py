@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, say_all, show
 from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
@@ -64,8 +63,7 @@ class _Rows(RowOptions):
     party: str | None = opt.PARTY
 
 
-@app.command()
-@opt.with_options()
+@opt.with_options(app.command())
 def predict(
     model: Path = opt.argument("Run directory or model directory."),
     data: list[Path] = opt.argument(
@@ -96,7 +94,7 @@ def predict(
         how = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
         found = partial_predict(model, data[0], out, rows.party, options, **how)
         say(f"contribution of {found.name} to {len(found.values)} rows in {out}")
-        _say_all(found.notes)
+        say_all(found.notes, "fastadmm: ", error=True)
         return
     if rows.party is not None:
         raise ConfigError("--party: belongs to --partial")
@@ -106,12 +104,7 @@ def predict(
     else:
         predictions, notes = predict_tables(model, data, options)
     write_csv(predictions, out, force)
-    _say_all([*notes, *notes_of(predictions.model)])
-
-
-def _say_all(notes: Iterable[str]) -> None:
-    for line in notes:
-        say(f"fastadmm: {line}", error=True)
+    say_all([*notes, *notes_of(predictions.model)], "fastadmm: ", error=True)
 
 
 def are_tables(paths: list[Path]) -> bool:
@@ -165,8 +158,7 @@ class _Labelled(RowOptions):
     weight: str | None = opt.WEIGHT
 
 
-@app.command()
-@opt.with_options()
+@opt.with_options(app.command())
 def evaluate(
     model: Path = opt.argument("Run directory or model directory."),
     data: list[Path] = opt.argument("Labelled partition with the same columns, or CSV or Parquet tables."),
@@ -212,10 +204,8 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
         del table["rows"][len(confusion["classes"]) :]  # what follows from them is in the report
     if table is not None:
         show(grid(table["title"], table["header"], table["rows"]))
-    for note in document.get("notes", ()):
-        say(f"note: {note}")
-    for look in document.get("looks", ()):
-        say(look)
+    say_all(document.get("notes", ()), "note: ")
+    say_all(document.get("looks", ()))
 
 
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import print_json, say, say_all
 from fastadmm.errors import ConfigError, FormatError
 
 
@@ -117,5 +117,4 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
 def _print(line: str, rows: list[tuple[str, str]]) -> None:
     width = max((len(key) for key, _ in rows), default=0)
     say(line)
-    for key, value in rows:
-        say(f"  {key:<{width}}  {value}")
+    say_all(f"  {key:<{width}}  {value}" for key, value in rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, show
+from fastadmm.cli.terminal import grid, print_json, say, say_all, show
 
 
 @app.command()
@@ -59,8 +59,7 @@ def compare(
     found = comparison_rows(comparison)
     rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
     show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
-    for line in comparison.notes:
-        say(line)
+    say_all(comparison.notes)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.predict import ReadOptions
-from fastadmm.cli.terminal import csv_output, grid, print_json, say, show
+from fastadmm.cli.terminal import csv_output, grid, print_json, say, say_all, show
 from fastadmm.files.escapes import csv_rows, printable
 from fastadmm.settings.setting import declare
 
@@ -28,8 +28,7 @@ class _Rules:
     min_iv: float = declare("data", "least cross-fitted information value of a column", default=0.0)
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def bins(
     data: Path = opt.argument("Partition, or one party's file.", metavar="DATA"),
     out: Path = opt.written("DATA", ...),
@@ -58,8 +57,7 @@ def bins(
     binning = Binning(rules, of_column, dict(map(read_bins, own or [])), limits.min_iv)
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
-    for line in notes:
-        say(f"fastadmm: {line}", error=True)
+    say_all(notes, "fastadmm: ", error=True)
 
 
 @group.command("labels")
@@ -116,8 +114,7 @@ def points(
     say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
 
-@group.command()
-@opt.with_options()
+@opt.with_options(group.command())
 def apply(
     card: Path = opt.argument("Directory from 'points', or one party's NAME.json."),
     tables: list[Path] = opt.argument("One table for each party, or one with all columns."),
@@ -134,8 +131,7 @@ def apply(
         csv_rows(file, [header, *lines])
     if out is not None:
         say(f"points of {len(lines)} rows in {out}")
-    for line in notes:
-        say(f"fastadmm: {line}", error=True)
+    say_all(notes, "fastadmm: ", error=True)
 
 
 #: What the screen shows of a bin; files have all of it.

@@ -48,6 +48,12 @@ def say(text: str, *, dim: bool = False, error: bool = False) -> None:
     print(text, file=stream, flush=True)
 
 
+def say_all(lines: Iterable[object], before: str = "", *, error: bool = False) -> None:
+    """Print sentences, each with the same words before it."""
+    for line in lines:
+        say(f"{before}{line}", error=error)
+
+
 def print_json(document: Any, indent: int | None = 2, **how: Any) -> None:
     """Print a JSON document, with escapes for all that is not printable."""
     import json

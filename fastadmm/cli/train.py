@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import print_json, say, say_all
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE
 
@@ -26,8 +28,7 @@ _LOG_TO = opt.option(
 )
 
 
-@app.command()
-@opt.with_options(_settings)
+@opt.with_options(app.command(), _settings)
 def train(
     data: Path | None = opt.argument("Partition directory made by 'fastadmm convert'.", default=None),
     out: Path | None = opt.written("RUN", usual="run"),
@@ -43,14 +44,16 @@ def train(
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
 
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
-    from fastadmm.cli.display import make_display
+    from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
-    from fastadmm.tracking import tracked
 
     def given() -> Any:
         if config is None and data is None:
             raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-        settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
+        # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
+        base, place = opt.base_of(config, read_config, "provenance")
+        own = {} if data is None else {"data": str(data)}
+        settings = make_config(base, place, {**options, **own})
         if log_to and settings.path:
             raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
         return settings
@@ -63,36 +66,33 @@ def train(
             if dry_run:
                 return show_plan(settings, as_json, comm)
 
-            def lead(comm: Any) -> int:
-                with tracked(run, log_to or [], make_display(quiet)) as tracking:
-                    result = start_run(settings, run, force=force, display=tracking, comm=comm)
-                    tracking.finish(result)
-                return report_result(result, run, as_json)
-
+            lead = _leading(partial(start_run, settings, run, force=force), run, log_to, quiet, as_json)
             return on_cluster(lead, settings.cluster, comm)
 
 
-def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
-    """Settings of a configuration file, if there is one, and of the command line."""
-    from fastadmm.files.atomic import shown
-    from fastadmm.runs.config import make_config, read_config
+def _leading(
+    go: Callable[..., Any], run: Path, log_to: list[str] | None, quiet: bool, as_json: bool
+) -> Callable[[Any], int]:
+    """What the process does that leads a run: train, track and report."""
+    from fastadmm.cli.display import make_display
+    from fastadmm.tracking import tracked
 
-    base = read_config(config) if config is not None else {}
-    # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
-    base.pop("provenance", None)
-    return make_config(base, shown(config) if config is not None else "command line", options)
+    def lead(comm: Any) -> int:
+        with tracked(run, log_to or [], make_display(quiet)) as tracking:
+            result = tracking.finish(go(display=tracking, comm=comm))
+        return report_result(result, run, as_json)
+
+    return lead
 
 
-def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
+def show_plan(settings: Any, as_json: bool, comm: Any) -> int:
     """Print what a run would do; under ``mpiexec`` rank 0 alone does."""
     from fastadmm.cli.cluster import agreed, workers
     from fastadmm.runs.train import plan_run
 
-    if comm is None and settings.cluster == "mpi":  # by a file, not by an option
-        with workers(settings.cluster) as met:
-            return show_plan(settings, as_json, met)
-    plan = agreed(comm, lambda: plan_run(settings))
-    if comm is not None and comm.rank:
+    with workers(settings.cluster, comm) as met:  # by a file, where it is not by an option
+        plan = agreed(met, lambda: plan_run(settings))
+    if met is not None and met.rank:
         return int(ExitCode.OK)
     if as_json:
         print_json(plan.to_json())
@@ -113,22 +113,21 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     status = Status(result["status"])
     code = exit_code_of(status)
     if code == ExitCode.OK:
+        comparison = result.get("comparison") or {}
         if not as_json:
             if "path" in result:
                 from fastadmm.runs.fit import read_table, table_lines
 
                 say("\n".join(table_lines(read_table(run))))
             say(f"{result['message']}; model in {run / 'model'}")
-            for line in (result.get("comparison") or {}).get("lines", []):
-                say(line)
+            say_all(comparison.get("lines", []))
             if result.get("privacy", {}).get("mode", "none") != "none":
                 from fastadmm.files.atomic import shown
                 from fastadmm.privacy.statement import PrivacyStatement
 
                 place = f"{shown(run / 'result.json')}: privacy"
                 say(PrivacyStatement.from_json(result["privacy"], place).one_line())
-        for line in (result.get("comparison") or {}).get("warnings", []):
-            say(f"fastadmm: warning: {line}", error=True)
+        say_all(comparison.get("warnings", []), "fastadmm: warning: ", error=True)
         return ExitCode.OK
     # "interrupted" begins the message itself
     kinds = {Status.INTERRUPTED: "", **dict.fromkeys((Status.DIVERGED, Status.CONTRADICTION), "error: ")}
@@ -150,8 +149,7 @@ def _resumed() -> Any:
     return [replace(setting, default=None) for setting in SETTINGS.values() if setting.resumed], ()
 
 
-@app.command()
-@opt.with_options(_resumed)
+@opt.with_options(app.command(), _resumed)
 def resume(
     run: Path = opt.argument("Run directory made by 'fastadmm train'."),
     *,
@@ -163,17 +161,11 @@ def resume(
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
 
     from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
-    from fastadmm.cli.display import make_display
     from fastadmm.runs.train import cluster_of, resume_run
-    from fastadmm.tracking import tracked
 
     with workers(options.get("cluster")) as comm:
         cluster = agreed(comm, lambda: cluster_of(run, options))
         refuse_many(options.get("cluster"), cluster)
 
-        def lead(comm: Any) -> int:
-            with tracked(run, log_to or [], make_display(quiet)) as tracking:
-                result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
-            return report_result(result, run, as_json)
-
+        lead = _leading(partial(resume_run, run, changes=options), run, log_to, quiet, as_json)
         return on_cluster(lead, cluster, comm)

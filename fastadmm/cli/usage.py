@@ -44,9 +44,7 @@ _COMMANDS: dict[str, str] = {
 }
 
 
-def usage_line(
-    error: Any, argv: list[str], groups: Iterable[str] = (), program: Callable[[], Any] = lambda: None
-) -> str:
+def usage_line(error: Any, argv: list[str], groups: Iterable[str], program: Callable[[], Any]) -> str:
     """One sentence about an error of usage."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)

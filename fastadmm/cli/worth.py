@@ -27,8 +27,7 @@ LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", me
 LEAVE_ONE_OUT = opt.flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
 
 
-@app.command()
-@opt.with_options(_settings)
+@opt.with_options(app.command(), _settings)
 def worth(
     run: Path = opt.argument("Run directory, trained without privacy.", metavar="RUN"),
     test: Path | None = opt.option(

@@ -14,12 +14,8 @@ from fastadmm.files.reading import read_toml
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
+_BASES = (("", 1000), ("i", 1024))
+_UNITS = {"": 1} | {f"{unit}{i}": base**k for k, unit in enumerate("kmgt", 1) for i, base in _BASES}
 _DECIMAL = (("kB", 10**3), ("MB", 10**6), ("GB", 10**9))
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?|)b?\s*", re.IGNORECASE)
 
@@ -181,12 +177,10 @@ def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         values = read_toml(path)
     except FormatError as error:
-        how = (
-            "; a line is KEY = VALUE, with texts in quotes"
-            if "not TOML" in str(error) and "UTF-8" not in str(error)
-            else ""
-        )
-        raise ConfigError(f"{error}{how}") from None
+        said = str(error)
+        if "not TOML" in said and "UTF-8" not in said:
+            said += "; a line is KEY = VALUE, with texts in quotes"
+        raise ConfigError(said) from None
     for key, setting in settings_of(family).items():
         if setting.is_path and isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])

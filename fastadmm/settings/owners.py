@@ -40,7 +40,6 @@ class OwnerSettings:
         "`laplace` (pure ε) or `gaussian` (with `delta`)",
         "Noise of answers: laplace or gaussian.",
         choices=("laplace", "gaussian"),
-        noun="choice",
         default="laplace",
     )
     bound: str | None = _budget(
@@ -79,7 +78,6 @@ class OwnerSettings:
     method: str = _method(
         "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
         choices=("auto", "constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2"),
-        noun="choice",
         default="auto",
     )
     step: float | None = _method(
@@ -93,7 +91,6 @@ class OwnerSettings:
     weights: str = _method(
         "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ ε_ℓ)²",
         choices=("size", "budget"),
-        noun="choice",
         default="size",
     )
     learner: str | None = _method(

@@ -185,7 +185,6 @@ class DifferentialPrivacy(Privacy):
     adjacency: str = _budget(
         "which data sets are neighbours, see *Adjacency*",
         choices=tuple(ADJACENCIES),
-        noun="choice",
         default="replace_one",
     )
     label_epsilon: float | None = _positive(
@@ -196,7 +195,6 @@ class DifferentialPrivacy(Privacy):
         '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
         "gives no guarantee",
         choices=SAMPLERS,
-        noun="choice",
         default="grid",
     )
     seed: int | None = _budget("seed of `insecure_test`; refused with other samplers")

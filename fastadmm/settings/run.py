@@ -208,7 +208,7 @@ class RunConfig:
         "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
         "`fastadmm.Privacy`: [privacy.md](privacy.md), and [fusion.md](fusion.md) for the "
         "recommended mode",
-        default_factory=Privacy,
+        default=Privacy(),
     )
     ledger: str | None = _place(
         "privacy ledger shared by all runs on the same data; by default each run has its own",

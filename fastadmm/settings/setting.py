@@ -87,14 +87,9 @@ class Setting:
         return self.option or f"--{self.key.replace('_', '-')}"
 
 
-def declare(
-    role: Role, doc: str, help: str = "", *, default: Any = None, default_factory: Any = MISSING, **more: Any
-) -> Any:
+def declare(role: Role, doc: str, help: str = "", *, default: Any = None, **more: Any) -> Any:
     """A field that carries a setting; without a default it is None."""
-    own = {"setting": Setting(role, doc, help, **more)}
-    if default_factory is not MISSING:
-        return field(default_factory=default_factory, metadata=own)
-    return field(default=default, metadata=own)
+    return field(default=default, metadata={"setting": Setting(role, doc, help, **more)})
 
 
 @cache
@@ -106,8 +101,7 @@ def settings_of(family: Any) -> dict[str, Setting]:
         if "setting" not in own.metadata:
             continue
         key = own.name.rstrip("_")
-        default = own.default if own.default_factory is MISSING else own.default_factory()
-        default = None if default is MISSING else default
+        default = None if own.default is MISSING else own.default
         kinds = kinds_of(hints[own.name])
         declared[key] = replace(own.metadata["setting"], key=key, name=own.name, kinds=kinds, default=default)
     return declared
