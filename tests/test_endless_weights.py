@@ -72,7 +72,7 @@ def test_what_is_claimed_is_true_of_models_of_a_size_that_data_fix(intercept, se
         solver = Solver(problem, SolverOptions(scheme="proximal", max_rounds=20, gap=1e-2), engine)
         find = solver.method._bound_within
         monkeypatch.setattr(
-            solver.method, "_bound_within", lambda answers: claims.append(find(answers)) or claims[-1]
+            solver.method, "_bound_within", lambda *given: claims.append(find(*given)) or claims[-1]
         )
         result = run_rounds(solver)
     assert result.record.gap_within is not None

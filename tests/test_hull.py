@@ -7,12 +7,14 @@ import pytest
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.weights_program import descent_solver, solve_weights_program
+from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from test_weights_program import solved
 
 Array = np.ndarray
 
@@ -45,7 +47,7 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed):
     root = rng.normal(size=(k, k))
     hessian, slope = root @ root.T, rng.normal(size=k)
     weights = np.array([1.0, 0.0, 0.0, 0.4, 0.6, 0.3])
-    found = solve_weights_program(hessian, slope, weights, lower, owner, 40)
+    found = solved(hessian, slope, weights, lower, owner, 40)
 
     def value(d):
         return float(slope @ d + 0.5 * d @ hessian @ d)

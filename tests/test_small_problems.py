@@ -53,7 +53,7 @@ def test_six_rows_and_known_gradients():
     before, sums = gradient.copy(), engine.total_and_size(gradient)
     known = value, gradient, (float(sums[0]), float(sums[1]))
     near = total, best.intercept + 1e-3
-    assert certificate._from_nearby(problem, *near, *known, engine) is not None  # in a few Newton steps
+    assert certificate._from_nearby(problem, *near, known, engine) is not None  # in a few Newton steps
     found = primal_value(problem, *near, engine, known)
     assert found.intercept == pytest.approx(best.intercept, abs=1e-12)
     assert found.gradient is not gradient

@@ -56,19 +56,19 @@ class PrimalValue:
     sums: tuple[float, float] | None = None  # sum of g and of its absolute values, where they are known
 
 
+#: Loss and gradient at a point, and the sums of that and of its absolute values.
+Known = tuple[float, np.ndarray, tuple[float, float]]
+
+
 def primal_value(
-    problem: Problem,
-    total: np.ndarray,
-    intercept: float,
-    engine: Engine,
-    known: tuple[float, np.ndarray, tuple[float, float]] | None = None,
+    problem: Problem, total: np.ndarray, intercept: float, engine: Engine, known: Known | None = None
 ) -> PrimalValue:
     """Evaluate the loss at a sum of messages, with the intercept minimised out in convex problems.
 
     Shapes: total, each of known (N,).
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
-    if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
+    if known is not None and (near := _from_nearby(problem, total, intercept, known, engine)) is not None:
         return near
     gradient, value = engine.vector(len(total)), math.nan
     sums: tuple[float, float] | None = None
@@ -115,16 +115,10 @@ def primal_value(
 
 
 def _from_nearby(
-    problem: Problem,
-    total: np.ndarray,
-    intercept: float,
-    value: float,
-    gradient: np.ndarray,
-    sums: tuple[float, float],
-    engine: Engine,
+    problem: Problem, total: np.ndarray, intercept: float, known: Known, engine: Engine
 ) -> PrimalValue | None:
     """Newton's method for the intercept from a point close to its root; None if it was not close."""
-    loss = problem.loss
+    loss, (value, gradient, sums) = problem.loss, known
     if not problem.convex:
         return None
     if not problem.fit_intercept:

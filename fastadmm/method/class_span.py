@@ -94,12 +94,7 @@ def minimise_over_class_span(
     if len(messages) == 0:
         return point
     span = ClassSpan(problem, messages, engine)
-    return _descend(span, span.begin(point), tolerance, hessian)
-
-
-def _descend(span: ClassSpan, here: Here, tolerance: float, hessian: ClassSpanHessian) -> SpanPoint:
-    """Quasi-Newton steps."""
-    problem = span.problem
+    here = span.begin(point)
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
     best = Best(span, here, MAX_STEPS)
     for _ in range(MAX_STEPS):
@@ -160,17 +155,9 @@ class ClassSpan(Span):
         if lead:
             b = b + (step[:, 0] - step[:, 0].mean())
         total, gradient = np.empty_like(old.total), np.empty_like(old.total)
+        given = step[:, lead:], old.total, problem.offset, b, problem.y, problem.weight
         loss, slopes, sums = multinomial_of(problem).advance_classes(
-            self.messages,
-            step[:, lead:],
-            old.total,
-            problem.offset,
-            b,
-            problem.y,
-            problem.weight,
-            total,
-            gradient,
-            self.engine,
+            self.messages, *given, total, gradient, self.engine
         )
         return self._here(SpanPoint(c, b, total, loss, gradient), slopes, sums)
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import Known
 from fastadmm.method.line_length import best_length
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.loss import Loss
@@ -51,7 +52,7 @@ class SpanPoint:
     products: np.ndarray | None = None  # of shape (K,): of messages and gradient; None while unknown
 
     @property
-    def known(self) -> tuple[float, np.ndarray, tuple[float, float]] | None:
+    def known(self) -> Known | None:
         """Loss, gradient and its sums; None while they are unknown."""
         return None if self.gradient is None or self.sums is None else (self.loss, self.gradient, self.sums)
 
@@ -125,15 +126,17 @@ def minimise_over_span(
     """
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
-    return _descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
-
-
-def _descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
-    """:func:`minimise_over_span` over the messages of a span."""
-    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
+    span = Span(problem, messages, engine, tilt)
+    fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
-    here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
+    # The pass that brings the Hessian up to date gives the slope, too.
+    products = (
+        span.renew(hessian, point, point.gradient)
+        if fresh
+        else hessian.extend(messages, cast(np.ndarray, point.gradient), engine)
+    )
+    here = span.here(point, products)
     solve = Secant(span.solver(hessian))
     solved: np.ndarray | None = None  # for the slope here
     best = Best(span, here, _MOST_IDLE)
@@ -218,11 +221,6 @@ class Span:
         self.tilt = tilt
         self.scale = problem.regularization
 
-    @property
-    def n_messages(self) -> int:
-        """K."""
-        return len(self.messages)
-
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
         problem, n = self.problem, len(point.total)
@@ -244,21 +242,8 @@ class Span:
         problem.loss.curvature_parts(*there, h, self.engine, root)  # nobody asks for its sum
         return h
 
-    def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
-        """Extend the Hessian by new messages; the same pass gives the slope."""
-        assert point.gradient is not None
-        return self.here(point, hessian.extend(self.messages, point.gradient, self.engine))
-
-    def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
-        """Compute the Hessian at the point; the same pass gives the slope."""
-        assert point.gradient is not None
-        return self.here(point, self._moved(hessian, point, point.gradient))
-
-    def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
-        """Compute the Hessian at the point."""
-        self._moved(hessian, point, None)
-
-    def _moved(self, hessian: SpanHessian, point: SpanPoint, gradient: np.ndarray | None) -> np.ndarray:
+    def renew(self, hessian: SpanHessian, point: SpanPoint, gradient: np.ndarray | None = None) -> np.ndarray:
+        """Compute the Hessian at the point, and products of the messages with a gradient of shape (N,)."""
         root = self.engine.vector(len(point.total))
         h = self.curvature(point, root)
         return hessian.refresh(self.messages, h, self.engine, gradient, root)
@@ -278,24 +263,19 @@ class Span:
     def value_at(self, point: SpanPoint) -> float:
         """The objective at a point with its loss."""
         value = point.loss + 0.5 * self.scale * float(point.coefficients @ point.coefficients)
-        return value if self.tilt is None else value + float(self.tilt @ self._unknowns(point))
+        if self.tilt is None:
+            return value
+        return value + float(self.tilt @ np.append(np.full(self.lead, point.intercept), point.coefficients))
 
-    def _unknowns(self, point: SpanPoint) -> np.ndarray:
-        return np.append(np.full(self.lead, point.intercept), point.coefficients)
-
-    def regularised(self, matrix: np.ndarray) -> np.ndarray:
-        """Hessian of loss and regulariser, positive definite up to rounding."""
-        full = matrix.copy(order="C")
+    def solver(self, hessian: SpanHessian) -> Callable[[np.ndarray], np.ndarray]:
+        """The inverse of the Hessian of loss and regulariser, as a function of a slope."""
+        full = hessian.matrix.copy(order="C")
         full.reshape(-1)[:: len(full) + 1][self.lead :] += self.scale
         if self.lead:
             # Saturated losses have no curvature left.
             flat = not full[0, 0] > 0.0
             full[0, 0] += (1.0 if flat else 1e-14) * self.problem.total_weight
-        return full
-
-    def solver(self, hessian: SpanHessian) -> Callable[[np.ndarray], np.ndarray]:
-        """The inverse of the Hessian, as a function of a slope."""
-        return span_solver(self.regularised(hessian.matrix))
+        return span_solver(full)
 
     def gap_share(self, here: Here) -> float:
         """The coefficients' share of the duality gap."""
@@ -314,33 +294,21 @@ class Span:
         point = SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums)
         return self.here(point, products)
 
-    def combined(self, c: np.ndarray) -> np.ndarray:
-        """Sum of the messages with coefficients, of shape (N,)."""
-        total: np.ndarray = self.engine.combine(c, self.messages)
-        return total
-
     def best_length(self, here: Here, step: np.ndarray, trial: Here) -> float:
         """Step length, between 0 and 1, that minimises the objective; length 1 leads to ``trial``."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
         start = engine.plus(problem.offset, point.total, point.intercept)
-        move = self.combined(change)
+        move = engine.combine(change, self.messages)
         if self.lead:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
         if self.tilt is not None:
             linear += float(self.tilt @ step)
         end = float(trial.slope @ step)
+        end = end if math.isfinite(end) else math.inf
         # Some rows have what it reads of a problem.
-        return best_length(
-            cast(Problem, problem),
-            start,
-            move,
-            linear,
-            square,
-            engine,
-            end if math.isfinite(end) else math.inf,
-        )
+        return best_length(cast(Problem, problem), start, move, linear, square, engine, end)
 
 
 class Secant:
@@ -369,15 +337,21 @@ class Secant:
 
 def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Solver of a system that is positive definite up to rounding and scale."""
+    return factorised(hessian, np.sqrt(hessian.diagonal()), 0.0)
+
+
+def factorised(system: np.ndarray, size: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Solver of a system with unknowns of given sizes, and as much on its diagonal as that takes, at least.
+
+    Shapes: system (n, n); size (n,).
+    """
     # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
     from scipy.linalg.lapack import dpotrf, dpotrs
 
-    if len(hessian) == 0:
+    if len(system) == 0:
         return lambda slope: slope
-    size = np.sqrt(hessian.diagonal())
-    scaled = np.divide(hessian, size[:, np.newaxis] * size, order="C")
+    scaled = np.divide(system, size[:, np.newaxis] * size, order="C")
     diagonal = scaled.reshape(-1)[:: len(size) + 1]
-    ridge = 0.0
     while ridge < 1.0:
         diagonal[:] = 1.0 + ridge
         factor, failed = dpotrf(scaled)

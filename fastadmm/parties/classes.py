@@ -72,15 +72,9 @@ class ClassParty(OfClasses, Party):
     takes = ("n_classes", *Party.takes)
 
     def __init__(
-        self,
-        name: str,
-        block: FeatureBlock,
-        regularization: float,
-        engine: Engine,
-        n_classes: int,
-        *given: Any,
+        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, n_classes: int, *own: Any
     ) -> None:
-        super().__init__(name, block, regularization, engine, *given)
+        super().__init__(name, block, regularization, engine, *own)
         self.n_classes = n_classes
         self.weights = np.zeros((n_classes, block.shape[1]))
         self.dual = np.zeros_like(self.weights)

@@ -162,8 +162,8 @@ class DirectionParty(OwnDirections, Opened):
         self._stale = False
         return self._factor is not None
 
-    def _system(self, curvature: np.ndarray) -> np.ndarray:
-        """The matrix whose factor gives Newton directions."""
+    def _factorise(self, curvature: np.ndarray) -> None:
+        """Factorise the matrix that gives Newton directions."""
         if self.kind == "gram":
             matrix = self.block.upper_gram(self.engine, curvature, self._rough_is_enough(curvature))
             matrix[np.diag_indices(len(matrix))] += self.regularization
@@ -172,11 +172,8 @@ class DirectionParty(OwnDirections, Opened):
                 self._kernel = self.block.kernel_gram()
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
-        return matrix
-
-    def _factorise(self, curvature: np.ndarray) -> None:
         # Columns so large that rounding exceeds the regulariser: block gradients need no factor.
-        self._factor = cholesky(self._system(curvature))
+        self._factor = cholesky(matrix)
 
     def _rough_is_enough(self, curvature: np.ndarray) -> bool:
         """Whether what single precision loses of the Gram matrix is small beside the regulariser.

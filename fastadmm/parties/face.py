@@ -226,7 +226,11 @@ class FaceParty(OwnDirections, Opened):
         else:
             target = self._root * self.block.product(y, self.engine) - gradient / self._root
             new = solver.solve(target, scale, start, self.engine)
-        self._measure_by(gradient)
+        if self._endless:
+            # A gradient that sums to zero proves the same for every intercept, which takes up the means of
+            # contributions: they are measured from these, else from zero.
+            total, size = self.engine.total_and_size(gradient)
+            self.sizes = self.deviations if abs(total) <= _NO_SUM * size else self.span.scale
         new = self._within_reach(x, y, new)
         return Response(x, y, end, slope, new, proposal is not None)
 
@@ -296,15 +300,6 @@ class FaceParty(OwnDirections, Opened):
     def _endless(self) -> bool:
         """Whether nothing bounds the weights, not even a norm."""
         return self.penalty.homogeneous and self.penalty.coefficients[0] == 0.0
-
-    def _measure_by(self, gradient: Array) -> None:
-        """Measure contributions from their means if a gradient of shape (N,) sums to zero, else from zero.
-
-        One that does proves the same for every intercept, which takes up the means.
-        """
-        if self._endless:
-            total, size = self.engine.total_and_size(gradient)
-            self.sizes = self.deviations if abs(total) <= _NO_SUM * size else self.span.scale
 
     def proved(self, slope: Array, y: Array) -> dict[str, Any]:
         """What the block's slope of a loss gradient, of shape (d,), proves at weights y."""

@@ -17,8 +17,8 @@ from fastadmm.parties.classes import OfClasses
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.face import FaceParty, Response
 from fastadmm.parties.proximal import Opened
-from fastadmm.problem.constraints import AllSpace, Constraint
-from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
+from fastadmm.problem.constraints import AllSpace
+from fastadmm.problem.regularizers import L1, ElasticNet
 
 _OF_ONE = {several: one for one, several in BY_CLASS.items()}
 
@@ -31,28 +31,19 @@ class ClassFaceParty(OfClasses, OwnDirections, Opened):
     """
 
     family = "multinomial_proximal"
-    takes = "regularizer", "constraint", "n_classes"
+    takes = ("n_classes", *FaceParty.takes)
     answers_by_column = True
     needs = ("coefficients",)
 
     def __init__(
-        self,
-        name: str,
-        block: FeatureBlock,
-        regularization: float,
-        engine: Engine,
-        regularizer: Regularizer,
-        constraint: Constraint,
-        n_classes: int,
+        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, n_classes: int, *own: Any
     ) -> None:
         self.name, self.block, self.engine, self.n_classes = name, block, engine, n_classes
-        self.parts = [
-            FaceParty(name, block, regularization, engine, regularizer, constraint) for _ in range(n_classes)
-        ]
+        self.parts = [FaceParty(name, block, regularization, engine, *own) for _ in range(n_classes)]
         self.kind, self.reason = self.parts[0].kind, self.parts[0].reason
-        self.penalty = self.parts[0].penalty
-        self._shares = regularizer.shares
-        self._shifts = isinstance(regularizer, L1 | ElasticNet) and isinstance(constraint, AllSpace)
+        self.penalty = penalty = self.parts[0].penalty
+        kinks = isinstance(penalty.regularizer, L1 | ElasticNet)
+        self._shifts = kinks and isinstance(penalty.constraint, AllSpace)
 
     def prepare(self) -> None:
         first, *others = self.parts
@@ -87,7 +78,7 @@ class ClassFaceParty(OfClasses, OwnDirections, Opened):
         most = max(values.pop("most", 0) for values in asked)
         found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)
         if self._shifts:
-            shift = common_shift(np.stack([own.weights for own in found]), *self._shares)
+            shift = common_shift(np.stack([own.weights for own in found]), *self.penalty.regularizer.shares)
             for own in found:
                 own.weights = own.weights - shift
         if common:

@@ -85,16 +85,19 @@ class MaskedDirectionParty(GatedParty, DirectionParty):
             self.directions = held
         return answer
 
+    def _await_keys(self, call: str) -> None:
+        """Refuse a call that is for a party with a key of its own, before it knows the others'."""
+        if self.keys or not self.private:
+            raise Unanswerable(f"call {call!r}: the run has its keys already, or this party has none")
+
     def show_key(self) -> dict[str, Any]:
         """The public part of its key for this run."""
-        if self.keys or not self.private:
-            raise Unanswerable("call 'show_key': the run has its keys already, or this party has none")
+        self._await_keys("show_key")
         return {"key": np.frombuffer(public_key(self.private), dtype="<i8")}
 
     def introduce(self, keys: np.ndarray) -> None:
         """Take in the public keys of all parties. Shapes: keys (4 M,)."""
-        if self.keys or not self.private:
-            raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
+        self._await_keys("introduce")
         told = keys_of(keys)
         if self.members is not None and len(told) != self.members:
             raise Unanswerable(f"call 'introduce': {len(told)} keys in a run of {self.members} parties")

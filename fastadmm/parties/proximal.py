@@ -16,9 +16,9 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
-from fastadmm.problem.constraints import AllSpace, Constraint, get_constraint
+from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.regularizers import Regularizer, SquaredL2, get_regularizer
+from fastadmm.problem.regularizers import Regularizer, get_regularizer
 
 
 class Opened(Answering):
@@ -73,19 +73,14 @@ class Party(Opened):
         block: FeatureBlock,
         regularization: float,
         engine: Engine,
-        x_update: str = "auto",
-        regularizer: Regularizer | None = None,
-        constraint: Constraint | None = None,
+        x_update: str,
+        regularizer: Regularizer,
+        constraint: Constraint,
     ) -> None:
-        self.name = name
-        self.block = block
-        self.regularization = regularization
-        self.engine = engine
-        self.penalty = PartyPenalty(regularizer or SquaredL2(), constraint or AllSpace(), regularization)
-        self._x_update = x_update
-        self.update, self.reason = choose_penalised(
-            block, self.penalty.regularizer, self.penalty.constraint, x_update
-        )
+        self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
+        self.penalty = PartyPenalty(regularizer, constraint, regularization)
+        self._choice = regularizer, constraint, x_update
+        self.update, self.reason = choose_penalised(block, *self._choice)
         self.metric: np.ndarray | None = None
         self.dual: np.ndarray = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
@@ -110,9 +105,7 @@ class Party(Opened):
         r"""Give every sample a penalty of its own, :math:`r \omega_i`. Shapes: curvature (N,)."""
         self.metric = curvature
         block = WeightedBlock(self.block, curvature, self.engine)
-        self.update, _ = choose_penalised(
-            block, self.penalty.regularizer, self.penalty.constraint, self._x_update
-        )
+        self.update, _ = choose_penalised(block, *self._choice)
         self._factorised = False  # where it is needed: the next step may be in another process
 
     def step(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Candidates:
             points.insert(1, (model + best * (proposal - model), reached))
         if "clipped" in answer:
             points.append((answer["clipped"], float(answer["clipped_norm"])))
-        older = [(_padded(c, len(model)), norm) for c, norm in self._older[m]]
+        older = [(padded(c, len(model)), norm) for c, norm in self._older[m]]
         self._older[m] = [*older, found][-self._most :]
         return points + older
 
@@ -51,7 +51,7 @@ class Candidates:
         """Everything that a resumed run needs, with as many coefficients as parties have directions."""
         return {
             str(m): {
-                "coefficients": np.array([_padded(c, k) for c, _ in older]).reshape(len(older), k),
+                "coefficients": np.array([padded(c, k) for c, _ in older]).reshape(len(older), k),
                 "norms": np.array([norm for _, norm in older]),
             }
             for m, (k, older) in enumerate(zip(sizes, self._older, strict=True))
@@ -65,5 +65,6 @@ class Candidates:
         ]
 
 
-def _padded(c: Array, n: int) -> Array:
+def padded(c: Array, n: int) -> Array:
+    """Coefficients of shape (K,) with zeros for the directions that came later, of shape (n,)."""
     return np.append(c, np.zeros(n - len(c)))

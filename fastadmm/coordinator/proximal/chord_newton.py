@@ -97,25 +97,20 @@ class Passes:
         self.quadratic = isinstance(problem.loss, Squared)
 
     def step(self, here: Place, move: Array, rise: Any) -> Place:
-        """Where ``move``, of shape (K,), and ``rise``, of the intercept, lead from ``here``."""
+        """Where ``move``, of shape (K,), and ``rise``, of the intercept, lead from ``here``.
+
+        Of squared loss that is what gradient and Hessian at ``here`` say.
+        """
         if not (np.any(rise) or move.any()):
             return here
         if not self.quadratic:
             return self._place(move, here.total, here.intercept + rise)
-        return self.expanded(here, move, rise)
-
-    def expanded(self, here: Place, move: Array, rise: Any) -> Place:
-        """What gradient and Hessian at ``here`` say of where a step leads."""
-        lead, step = self.lead, np.append(self._lead_of(rise), move)
+        lead, step = self.lead, np.append(np.broadcast_to(rise, (self.lead,)), move)
         bent = self.shared.hessian.matrix @ step
         slope = np.append(here.rises, here.products)
         loss = here.loss + float(slope @ step) + 0.5 * float(bent @ step)
         slope += bent
         return Place(here.intercept + rise, loss, slope[lead:], slope[:lead])
-
-    def _lead_of(self, rise: Any) -> Array:
-        """What a step has of intercepts."""
-        return np.broadcast_to(rise, (self.lead,)) if self.lead else np.empty(0)
 
     def rise_of(self, step: Array) -> Any:
         """What the intercepts' part of a step, of shape (lead,), adds to an intercept."""
@@ -173,8 +168,8 @@ class Passes:
 
     def prepare(self, here: Place) -> bool:
         """Take new messages into the Hessian; whether it is that of this very place."""
-        hessian, loss = self.shared.hessian, self.problem.loss
-        if hessian.reference is None or loss.bends(self.problem.y[:1]) is not None or not loss.convex:
+        hessian = self.shared.hessian
+        if hessian.reference is None or not (self.quadratic or self.is_exact):
             return self.refresh(here)
         if here.loss < _FAR_BELOW * self.shared.loss_at_hessian and not self.quadratic:
             return self.refresh(here)

@@ -18,7 +18,7 @@ from fastadmm.coordinator.metric_limits import (
     in_common,
     raised,
 )
-from fastadmm.coordinator.proximal.best_response import Candidates
+from fastadmm.coordinator.proximal.best_response import Candidates, padded
 from fastadmm.coordinator.proximal.chord_newton import Place, passes_over
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, loss_at
@@ -176,10 +176,8 @@ class ProximalCoordinator(Method):
         gradient = np.empty(problem.message_size)
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        if problem.loss.vector:
-            feasible = make_class_feasible(problem, z, gradient, (value, point.intercept), self.engine)
-        else:
-            feasible = make_feasible(problem, z, gradient, (value, point.intercept), self.engine)
+        repair: Any = make_class_feasible if problem.loss.vector else make_feasible
+        feasible = repair(problem, z, gradient, (value, point.intercept), self.engine)
         if self.repaired is not None:
             gradient = self.repaired
         self.primal = PrimalValue(value, gradient, point.intercept, feasible)
@@ -216,17 +214,20 @@ class ProximalCoordinator(Method):
         """Coefficients of party m's directions in the model."""
         return self.model.coefficients[self.shared.owner == m]
 
-    def _square(self, c: Array, m: int, other: Array | None = None) -> float:
+    def _square(self, c: Array, m: int, other: Array) -> float:
         """Inner product of party m's weights at coefficients of shape (K,)."""
         mine = self.shared.of(m)
-        end = c if other is None else other
-        return float(c[mine] @ self.shared.products[np.ix_(mine, mine)] @ end[mine])
+        return float(c[mine] @ self.shared.products[np.ix_(mine, mine)] @ other[mine])
+
+    def _squares(self, point: HullPoint) -> Array:
+        """Squared norms of all parties' weights, of shape (M,)."""
+        c = point.coefficients
+        return np.array([self._square(c, m, c) for m in range(self.n_parts)])
 
     def _value(self, point: HullPoint) -> float:
         """The objective at the model, whose norms are known."""
         first, second = self.shares.T
-        squares = [self._square(point.coefficients, m) for m in range(self.n_parts)]
-        return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
+        return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ self._squares(point))
 
     def _loss(self, point: HullPoint) -> float:
         problem = self.solved
@@ -251,7 +252,7 @@ class ProximalCoordinator(Method):
             if "message" in answer:
                 self.shared.add_to(self._with(m), answer["message"], answer["products"])
         for point in self._points():
-            point.coefficients = self._padded(point.coefficients)
+            point.coefficients = padded(point.coefficients, len(self.shared))
         self._norms = np.array([float(answer["norms"][0]) for answer in answers])
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
@@ -270,7 +271,7 @@ class ProximalCoordinator(Method):
         self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         if self.asks_sizes and any("excess" in answer for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
-        squares = np.array([self._square(self.model.coefficients, m) for m in range(self.n_parts)])
+        squares = self._squares(self.model)
         self.lengths = np.sqrt(np.maximum(squares, 0.0))
         self.penalties = self.shares[:, 0] * self._norms + 0.5 * self.shares[:, 1] * squares
         moved = difference(self.solved, self.model, old, self.engine)
@@ -292,17 +293,14 @@ class ProximalCoordinator(Method):
         return range(m - m % classes, m - m % classes + classes)
 
     def _gradient(self, gradient: Array, plain: bool) -> Exchange:
-        calls = []
+        calls, first = [], self.whole and self.n_rounds == 1
         for m in range(self.n_parts):
             mine = self.shared.of(m)
             arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
             if self.common:
                 arguments["common"] = True
-            if (
-                self.whole
-                and self.n_rounds == 1
-                and (missing := self.solved.blocks[m // self.solved.n_outputs].shape[1] - len(mine)) > 0
-            ):
+            missing = self.solved.blocks[m // self.solved.n_outputs].shape[1] - len(mine)
+            if first and missing > 0:
                 arguments["most"] = missing
             if not self.solved.loss.convex:
                 arguments["curvature"] = self.solved.loss.gradient_lipschitz
@@ -332,23 +330,17 @@ class ProximalCoordinator(Method):
         else:
             self._norms = norms
 
-    def _padded(self, coefficients: Array) -> Array:
-        return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
-
     def _best_on_segment(self, answers: Answers, tolerance: float) -> float:
         """Line search towards the proposal; how far was right says how stiff the next one is to be."""
         x, y = self.model.coefficients, self.proposal.coefficients
         step = y - x
         penalties = []
         for m, answer in enumerate(answers):
-            square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
+            square = (self._square(x, m, x), 2.0 * self._square(x, m, step), self._square(step, m, step))
             along = answer["proposal_positions"], answer["proposal_norms"]
             penalties.append(SegmentPenalty(*along, square, *self.shares[m]))
         place = self.shared.place_of(self.model, self.solved.loss)
-        known = (
-            None if place is None else place.gradient,
-            None if self.primal is None else self.primal.gradient,
-        )
+        known = place and place.gradient, None if self.primal is None else self.primal.gradient
         best = best_position(self.solved, self.model, self.proposal, penalties, self.engine, known)
         if best < _SHORT and self.promised > tolerance:
             self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
@@ -383,9 +375,8 @@ class ProximalCoordinator(Method):
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
         passes = passes_over(self.solved, shared, self.engine)
-        if (
-            best > _FULL and not self.solved.loss.convex
-        ):  # parabolas may lead away from what the search has gained
+        # Parabolas may lead away from what the search has gained.
+        if best > _FULL and not self.solved.loss.convex:
             before -= 0.5 * self.promised
         given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
         model, bound, weights = minimise_over_shared_hull(*given)
@@ -455,10 +446,6 @@ class ProximalCoordinator(Method):
         """All points that are kept, each once."""
         return [self.model] if self.proposal is self.model else [self.model, self.proposal]
 
-    def _can_be_true(self, found: Found | None) -> bool:
-        """Whether a promise can be kept: none beyond the gap is, where that is proved."""
-        return found is None or found.promised <= self.gap or not self.solved.convex
-
     def _advanced(self, faces: Answers, value: float, *starts: Array) -> FaceSearch | None:
         """A search's first end, whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
@@ -466,7 +453,9 @@ class ProximalCoordinator(Method):
             search = FaceSearch(self, faces, value, stiffness)
             if not search.advance(*starts):
                 return None
-            if stiffness >= _STIFFEST or self._can_be_true(search.found()):
+            if stiffness >= _STIFFEST or not self.solved.convex:
+                return search
+            if (found := search.found()) is None or found.promised <= self.gap:  # no more can be kept
                 return search
             stiffness = max(_SOME_STIFFNESS, 10.0 * stiffness)
 
@@ -560,7 +549,8 @@ class ProximalCoordinator(Method):
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         super().restore(saved)
-        self._go_on()
+        if self.smoothing is not None:
+            self.solved = self.smoothing.smoothed()
         self.candidates.restore(saved["older"])
         if (known := saved["model"].get("known")) is not None:
             # Where the model's loss is taken decides on last digits.
@@ -571,6 +561,3 @@ class ProximalCoordinator(Method):
             place = passes.restored(self.model, float(known["loss"]), products, sums)
             self.shared.known = self.solved.loss, place
         self.restart()
-
-    def _go_on(self) -> None:
-        """Hook for subclasses: called with what was saved, before the proposal is evaluated."""

@@ -89,9 +89,7 @@ class DescentProximalMethod(ProximalMethod):
 
     def fresh_stationarity(self) -> Talk[float]:
         messages = yield from self.scores("train")
-        total = messages[0]
-        for message in messages[1:]:
-            total = total + message
+        total = sum(messages[1:], messages[0])
         gradient = value_at(self.problem, total, self._intercept, self.engine).gradient
         return self.progress.relative((yield from self._squared(gradient)))
 

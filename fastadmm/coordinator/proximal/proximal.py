@@ -124,12 +124,11 @@ class ProximalMethod(ProximalCoordinator):
         self.asks_sizes = self._bounds_sizes
         answers = yield from self.exchange()
         shares = [DualShare.read(answer) for answer in answers]
-        proved = bound_from_shares(problem, self.sent, shares, self.engine)
-        self.raise_bound(proved, self.sent)
+        self.raise_bound(bound_from_shares(problem, self.sent, shares, self.engine), self.sent)
         primal = self.primal_of(problem, self.model, self._intercept)
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in self.penalties)
-        within = self._bound_within(answers)
+        within = self._bound_within(answers, shares)
         if within > self._within and problem.party_regularizers[0].shares == (0.0, 0.0):
             self._within, self.witness = within, np.array(self.sent).ravel()
         self.gap = max(objective - max(self.bound, within), 0.0)
@@ -152,7 +151,7 @@ class ProximalMethod(ProximalCoordinator):
         """Whether what is proved among models of bounded size may count."""
         return self.problem.party_regularizers[0].shares[0] == 0.0 or self.watch.n_stalls > 0
 
-    def _bound_within(self, answers: Answers) -> float:
+    def _bound_within(self, answers: Answers, proved: Sequence[DualShare]) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
 
         It counts while the model is one of these. A norm bounds weights too. But of columns that are large
@@ -166,10 +165,10 @@ class ProximalMethod(ProximalCoordinator):
         reach = self._reach
         if self.heaviest > reach:
             return -math.inf
-        shares = [DualShare.read(answer) for answer in answers]
-        for m, answer in enumerate(answers):
-            if "excess" in answer:
-                shares[m] = DualShare(1.0, reach * float(answer["excess"]), 0.0)
+        shares = [
+            DualShare(1.0, reach * float(answer["excess"]), 0.0) if "excess" in answer else share
+            for answer, share in zip(answers, proved)
+        ]
         return bound_from_shares(self.problem, self.sent, shares, self.engine)
 
     @property
@@ -188,10 +187,6 @@ class ProximalMethod(ProximalCoordinator):
 
     def place(self, count: int) -> Array:
         return self.shared.store.place(count, self.shared.most)
-
-    def _go_on(self) -> None:
-        if self.smoothing is not None:
-            self.solved = self.smoothing.smoothed()
 
     def export_parties(self) -> list[dict[str, Array]]:
         known = super().export_parties()

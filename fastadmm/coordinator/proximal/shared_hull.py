@@ -25,7 +25,6 @@ import numpy as np
 
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
 from fastadmm.coordinator.proximal.parts import HullPoint
-from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 
 Array = np.ndarray
 
@@ -149,14 +148,18 @@ class _Search:
 
     def step(self, place: Place, c: Array) -> tuple[Array, float]:
         """Newton's step in weights and intercept, and what its slope promises; that is NaN for none."""
+        from fastadmm.kernels.weights_program import weights_program
+
         k, base, lead = self.k, self.base, self.passes.lead
         own = self.linear + self.square @ c
         slope = np.append(self.apart @ place.products + own - own[base], place.rises)
         hessian = self.passes.system(self.apart.T, last=True)
-        hessian[:k, :k] += _differences(self.square, base)
+        rows = self.square - self.square[base]  # of points' differences to their bases
+        hessian[:k, :k] += rows - rows[:, base]
         point = np.append(c, np.ravel(place.intercept)[:lead])
         for ridge in _RIDGES:
-            step = solve_weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge)
+            step = np.zeros(len(slope))
+            weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge, step)
             size = float(np.abs(step[:k]).max(initial=0.0))
             if size <= _MAX_MOVE:
                 break
@@ -184,9 +187,3 @@ def _bases_of(c: Array, owner: Array) -> Array:
         mine = np.flatnonzero(owner == m)
         base[mine] = mine[np.argmax(c[mine])]
     return base
-
-
-def _differences(square: Array, base: Array) -> Array:
-    """A quadratic form of points, of shape (K, K), as that of their differences to their bases."""
-    rows = square - square[base]
-    return rows - rows[:, base]

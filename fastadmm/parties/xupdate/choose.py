@@ -13,10 +13,8 @@ from fastadmm.problem.constraints import Affine, AllSpace, Ball, Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer, SquaredL2
 
 #: For squared l2 without a set, the only ones that can be asked for by name.
-X_UPDATES: dict[str, type[GramEigen] | type[KernelEigen] | type[ConjugateGradient]] = {
-    GramEigen.name: GramEigen,
-    KernelEigen.name: KernelEigen,
-    ConjugateGradient.name: ConjugateGradient,
+X_UPDATES: dict[str, type[XUpdate]] = {
+    kind.name: kind for kind in (GramEigen, KernelEigen, ConjugateGradient)
 }
 
 #: Largest matrix side for a full eigendecomposition: about 10 s on one core, 128 MB.
@@ -25,12 +23,9 @@ MAX_EIGEN_SIDE = 4096
 
 def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
     """Pick the cheapest x-update for a block. Shapes: block (N, d)."""
-    n, d = block.whole_shape
-    if force != "auto":
-        if force not in X_UPDATES:
-            raise ConfigError(f"x_update: unknown choice {force!r}; choose auto, {', '.join(X_UPDATES)}")
-        return X_UPDATES[force](block), "asked for"
-    name, reason = _choose(n, d)
+    name, reason = _choose(*block.whole_shape) if force == "auto" else (force, "asked for")
+    if name not in X_UPDATES:
+        raise ConfigError(f"x_update: unknown choice {force!r}; choose auto, {', '.join(X_UPDATES)}")
     return X_UPDATES[name](block), reason
 
 

@@ -15,6 +15,13 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 
 
+def eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors of a positive semidefinite matrix, which may be overwritten."""
+    values, vectors = scipy.linalg.eigh(matrix, overwrite_a=True, check_finite=False)
+    # Rounding can make a zero eigenvalue slightly negative.
+    return np.maximum(values, 0.0), vectors
+
+
 class GramEigen(XUpdate):
     r"""Solve with :math:`D^\top D = V \Lambda V^\top`: :math:`x = V (\Lambda + \mu)^{-1} V^\top D^\top w`.
 
@@ -24,11 +31,7 @@ class GramEigen(XUpdate):
     name: ClassVar[str] = "gram"
 
     def prepare(self, engine: Engine) -> None:
-        values, self._vectors = scipy.linalg.eigh(
-            self.block.gram(engine), overwrite_a=True, check_finite=False
-        )
-        # Rounding can make a zero eigenvalue slightly negative.
-        self._values = np.maximum(values, 0.0)
+        self._values, self._vectors = eigen(self.block.gram(engine))
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         right = self.block.transposed_product(w, engine)
@@ -44,10 +47,7 @@ class KernelEigen(XUpdate):
     name: ClassVar[str] = "kernel"
 
     def prepare(self, engine: Engine) -> None:
-        values, self._vectors = scipy.linalg.eigh(
-            self.block.kernel_gram(), overwrite_a=True, check_finite=False
-        )
-        self._values = np.maximum(values, 0.0)
+        self._values, self._vectors = eigen(self.block.kernel_gram())
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         dual = self._vectors @ ((self._vectors.T @ w) / (self._values + mu))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
+from fastadmm.parties.xupdate.direct import eigen
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
 from fastadmm.problem.regularizers import GroupLasso
@@ -53,17 +53,14 @@ class GramDescent(PenalisedUpdate):
         self._gram = np.ascontiguousarray(self.block.gram(engine))
 
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        return self._descend(-right, np.zeros_like(start), mu, start)
+        return self.minimise_around(np.zeros_like(start), -right, mu, start, engine)
 
     def minimise_around(
         self, point: np.ndarray, slope: np.ndarray, mu: float, start: np.ndarray, engine: Engine
     ) -> np.ndarray:
-        return self._descend(slope, point, mu, start)
-
-    def _descend(self, slope: np.ndarray, origin: np.ndarray, mu: float, start: np.ndarray) -> np.ndarray:
         first, second = (mu * share for share in self.regularizer.shares)
         scale = first, second, *self.constraint.bounds
-        return minimise_on_gram(self._gram, slope, origin, scale, start, self.block.shape[0])
+        return minimise_on_gram(self._gram, slope, point, scale, start, self.block.shape[0])
 
 
 def minimise_on_gram(
@@ -160,27 +157,14 @@ class GroupDescent(GramProximalGradient):
         self._values = np.empty(len(self._order))
         self._vectors = np.zeros_like(self._sorted)
         for a, b in zip(self._starts[:-1], self._starts[1:]):
-            values, vectors = scipy.linalg.eigh(self._sorted[a:b, a:b], check_finite=False)
-            # Rounding can make a zero eigenvalue slightly negative.
-            self._values[a:b] = np.maximum(values, 0.0)
-            self._vectors[a:b, a:b] = vectors
+            self._values[a:b], self._vectors[a:b, a:b] = eigen(self._sorted[a:b, a:b].copy())
 
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         from fastadmm.kernels.gram_descent import group_descent
 
         ordered = start[self._order]
-        done = group_descent(
-            self._sorted,
-            right[self._order],
-            self._starts,
-            mu * self._factors,
-            self._values,
-            self._vectors,
-            ordered,
-            np.empty_like(ordered),
-            _TOLERANCE,
-            _MAX_PASSES,
-        )
+        given = self._starts, mu * self._factors, self._values, self._vectors, ordered, np.empty_like(ordered)
+        done = group_descent(self._sorted, right[self._order], *given, _TOLERANCE, _MAX_PASSES)
         x = np.empty_like(ordered)
         x[self._order] = ordered
         return x if done else super().minimise(right, mu, x, engine)

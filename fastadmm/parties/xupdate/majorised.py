@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
+from fastadmm.parties.xupdate.direct import eigen
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball
 from fastadmm.problem.regularizers import LogSum
@@ -42,9 +42,7 @@ class MajorisedRidge(PenalisedUpdate):
     def prepare(self, engine: Engine) -> None:
         gram = self.block.gram(engine)
         if isinstance(self.constraint, (AllSpace, Ball)):
-            values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
-            # Rounding can make a zero eigenvalue slightly negative.
-            self._values = np.maximum(values, 0.0)
+            self._values, self._vectors = eigen(gram)
         else:
             self._gram = np.ascontiguousarray(gram)
 

@@ -7,13 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.face_step import face_step, points_of_step
-from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.regularizers import Regularizer
 
 #: Steps of the power iteration for the largest eigenvalue.
 _POWER_STEPS = 30
@@ -39,10 +36,7 @@ class ProximalGradient(PenalisedUpdate):
     #: The violation left by the warm start is reduced by this factor each round.
     reduction: ClassVar[float] = 1e-4
     max_steps: ClassVar[int] = 200
-
-    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
-        super().__init__(block, regularizer, constraint)
-        self._lipschitz = 0.0
+    _lipschitz = 0.0
 
     def prepare(self, engine: Engine) -> None:
         # A fixed start that no structure of the columns is orthogonal to.
