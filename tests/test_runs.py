@@ -5,6 +5,7 @@ import math
 import re
 import threading
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import h5py
@@ -181,12 +182,12 @@ def test_notes_logs_and_numbers(folder, tmp_path):
     assert parse_bytes(format_bytes(1_449_000_000, math.ceil)) >= 1_449_000_000
     # Log drops what is computed again.
     path = tmp_path / "rounds.jsonl"
-    with RoundLog(path) as log:
+    with closing(RoundLog(path)) as log:
         for k in range(1, 6):
             log.append(record(k))
     whole = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole) + '{"round": 6')
-    with RoundLog(path, 3) as log:
+    with closing(RoundLog(path, 3)) as log:
         assert path.read_text() == "".join(whole[:3])
         log.append(record(4))
     assert path.read_text() == "".join(whole[:4])

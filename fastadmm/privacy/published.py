@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PrivacyStatement
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
@@ -89,22 +88,6 @@ def exact_note(names: list[str], what: str) -> str:
         f"the weights of {', '.join(names)} are exact functions of private rows, which the noise of the run "
         f"does not cover (T7): epsilon = infinity for whoever gets {what}"
     )
-
-
-def require_covered(
-    lines: Mapping[str, str | None],
-    statement: PrivacyStatement | None,
-    place: str,
-    what: str,
-    *,
-    allow_infinite_epsilon: bool,
-) -> None:
-    """Refuse to give out exact weights unless their owner agrees: ``docs/privacy.md#what-may-leave``."""
-    names = [] if allow_infinite_epsilon else exact_parties(lines, statement)
-    if names:
-        raise PrivacyBudgetError(
-            f"{place}: {exact_note(names, what)}; if the owner agrees, pass --allow-infinite-epsilon"
-        )
 
 
 def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:

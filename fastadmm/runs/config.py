@@ -54,7 +54,6 @@ def make_config(
     config = RunConfig(**checked)
     try:
         _check_choices(config)
-        _check_target(config, checked)
         _check_together(config, checked)
     except _WrongKey as error:
         source = "command line" if SETTINGS[error.key].name in chosen else place
@@ -83,7 +82,12 @@ def without(kind: Kind, config: RunConfig) -> RunConfig:
 
 
 def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
-    """Refuse keys that do not go together."""
+    """Refuse keys that do not go together, and a stopping rule that the problem does not have."""
+    what = f"loss {config.loss} with regularizer {config.regularizer}"
+    if is_convex(config) and "stationarity" in given:
+        raise _WrongKey("stationarity", f"{what} is convex, so a duality gap certifies it; use gap")
+    if not is_convex(config) and "gap" in given:
+        raise _WrongKey("gap", f"{what} is not convex, so no duality gap certifies it; use stationarity")
     if config.privacy.mode != "none":
         refuse("private", given)
     if config.path:
@@ -105,16 +109,6 @@ def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
                 goes = "goes with regularizer l2, l1 or group_lasso and no constraint but nonnegative"
                 there = f"not with regularizer {config.regularizer} and constraint {constraint}"
                 raise _WrongKey("party_lambda", f"{goes}, {there}")
-
-
-def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
-    """Refuse a stopping rule that the problem does not have."""
-    what = f"loss {config.loss} with regularizer {config.regularizer}"
-    if is_convex(config):
-        if "stationarity" in given:
-            raise _WrongKey("stationarity", f"{what} is convex, so a duality gap certifies it; use gap")
-    elif "gap" in given:
-        raise _WrongKey("gap", f"{what} is not convex, so no duality gap certifies it; use stationarity")
 
 
 def _check_choices(config: RunConfig) -> None:

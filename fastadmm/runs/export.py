@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import is_directory, read_bytes
@@ -22,7 +22,6 @@ from fastadmm.privacy.published import (
     exact_parties,
     fixed_result,
     is_private,
-    require_covered,
 )
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
@@ -53,14 +52,10 @@ class Parts:
     model_id: str | None  # None of a party's old file
 
     @property
-    def lines(self) -> dict[str, str | None]:
-        """What each part says of its privacy."""
-        return {party.name: party.privacy for party in self.parties}
-
-    @property
-    def statement(self) -> PrivacyStatement | None:
-        """What all parties state."""
-        return None if self.shared is None else self.shared.privacy
+    def exact(self) -> list[str]:
+        """Parties whose weights no epsilon covers, by what each part and all together state."""
+        lines = {party.name: party.privacy for party in self.parties}
+        return exact_parties(lines, None if self.shared is None else self.shared.privacy)
 
 
 def open_parts(path: Path, party: str | None = None, named: str = "") -> Parts:
@@ -88,11 +83,16 @@ def open_parts(path: Path, party: str | None = None, named: str = "") -> Parts:
 
 
 def open_covered(
-    path: Path, what: str, party: str | None = None, named: str = "", *, allow_infinite_epsilon: bool
+    path: Path, what: str, party: str | None = None, at: str = "", /, *, allow_infinite_epsilon: bool = False
 ) -> Parts:
-    """Open what is to be given out; refused where no epsilon covers the weights that it tells."""
-    found, agreed = open_parts(path, party, named), allow_infinite_epsilon
-    require_covered(found.lines, found.statement, shown(found.path), what, allow_infinite_epsilon=agreed)
+    """Open what is to be given out; refused where no epsilon covers the weights that it tells.
+
+    Unless their owner agrees: ``docs/privacy.md#what-may-leave``. ``at`` says where the party was named.
+    """
+    found = open_parts(path, party, at)
+    if found.exact and not allow_infinite_epsilon:
+        said = f"{exact_note(found.exact, what)}; if the owner agrees, pass --allow-infinite-epsilon"
+        raise PrivacyBudgetError(f"{shown(found.path)}: {said}")
     return found
 
 
@@ -103,34 +103,28 @@ def read_coefficients(
     found = open_parts(path, party)
     loss = "" if found.shared is None else found.shared.loss
     table = coefficients(found.model or found.parties[0], references, loss)
-    names = exact_parties(found.lines, found.statement)
-    return replace(table, notes=[*table.notes, exact_note(names, "them")]) if names else table
+    return replace(table, notes=[*table.notes, *([exact_note(found.exact, "them")] if found.exact else [])])
 
 
-def export_party(
-    model: Path, party: str, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
-) -> None:
+def export_party(model: Path, party: str, out: Path, *, force: bool = False, **how: bool) -> None:
     """Write one party's part of a model alone."""
     if out.suffix.lower() != ".h5":
         raise ConfigError(f"export --party: {shown(out)}: end the name with .h5")
-    agreed = allow_infinite_epsilon
-    found = open_covered(model, "this part", party, f"--party {party}", allow_infinite_epsilon=agreed)
+    found = open_covered(model, "this part", party, f"--party {party}", **how)
     if found.model_id is None:
         place = shown(found.path)
         raise FormatError(f"{place}: attribute 'model-id' is missing: an old file; train again")
     write_whole(out, read_bytes(found.path), force=force, shared=True)
 
 
-def export_model(
-    model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
-) -> None:
+def export_model(model: Path, out: Path, *, force: bool = False, **how: bool) -> None:
     """Write the whole model, weights of all parties together."""
     kind = out.suffix.lower()
     if kind not in (".json", ".onnx"):
         said = "end the name with .json or .onnx, or pass --party for one party's .h5"
         raise ConfigError(f"export: {shown(out)}: {said}")
     open_shared_part(model)  # a party's file is no model
-    found = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon).model
+    found = open_covered(model, "the model", **how).model
     assert found is not None
     if kind == ".json":
         text = json.dumps(_model_document(found), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

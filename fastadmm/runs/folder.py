@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,9 +180,9 @@ class RunFolder:
         # Real paths, because the system resolves ".." behind symbolic links, not before them.
         return os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
 
-    def open_log(self, keep_rounds: int = 0) -> RoundLog:
+    def open_log(self, keep_rounds: int = 0) -> closing[RoundLog]:
         """The round log, to append to."""
-        return RoundLog(self.log, keep_rounds)
+        return closing(RoundLog(self.log, keep_rounds))
 
     # --- how it ended, and what a kill left ---------------------------------------------------------------
 
@@ -277,9 +277,3 @@ class RoundLog:
         """Close the file."""
         with storage_errors(self.path):
             self._file.close()
-
-    def __enter__(self) -> RoundLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -40,6 +40,9 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import load_block
 from fastadmm.store.table_columns import column_values, table_columns
 
+#: A partition, that of test rows, and the loss.
+Opened = tuple[Partition, Partition | None, Loss]
+
 
 @dataclass(frozen=True)
 class CheckedRun:
@@ -54,11 +57,7 @@ class CheckedRun:
 def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test, loss = open_run(config)
-    limit, free = memory_limit(config)
-    known = replace(config, loss=loss.name) if config.loss == "auto" else config
-    about: Any = {"limit": limit, "n_threads": Engine(config.threads).n_threads}
-    n_outputs, tests = n_outputs_of(loss, partition.labels), test.parties if test else []
-    plan = make_plan(partition.parties, tests, partition.n_samples, known, n_outputs, **about)
+    plan, free = plan_of(config, (partition, test, loss), partition.parties, Engine(config.threads).n_threads)
     columns = ", ".join(f"{p.name}: {p.n_features}" for p in partition.parties)
     display.note(f"{partition.n_samples} samples, {len(partition.parties)} parties ({columns} features)")
     for line in (*plan.lines(whole=whole), *doubts(partition.task, loss)):
@@ -67,16 +66,22 @@ def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> Chec
     return CheckedRun(partition, test, loss, plan)
 
 
-def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
-    """What a process may take, and what is free for it, in bytes; None where nobody knows."""
-    free = available_memory()
+def plan_of(
+    config: RunConfig, opened: Opened, parties: Sequence[PartyData], n_threads: int, processes: int = 1
+) -> tuple[Plan, int | None]:
+    """The plan for these rows of the parties, in one of several processes, and the bytes free for it."""
+    (partition, test, loss), free = opened, available_memory()
     free = None if free is None else free // processes
-    if config.memory is not None:
-        return parse_bytes(config.memory), free
-    return None if free is None else int(SHARE * free), free
+    limit = None if free is None else int(SHARE * free)
+    limit = limit if config.memory is None else parse_bytes(config.memory)
+    known = replace(config, loss=loss.name) if config.loss == "auto" else config
+    classes = partition.labels.classes if partition.labels is not None and loss.vector else None
+    tests = test.parties if test else []
+    plan = make_plan(parties, tests, parties[0].n_samples, known, len(classes or "1"), limit, n_threads)
+    return plan, free
 
 
-def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
+def open_run(config: RunConfig) -> Opened:
     """Open a configuration's partitions and choose the loss; what headers show to be wrong is refused."""
     partition = open_partition(config.data)
     if partition.labels is None:
@@ -92,20 +97,12 @@ def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
     return partition, test, loss
 
 
-def n_outputs_of(loss: Loss, labels: LabelData | None) -> int:
-    """Linear predictors per sample."""
-    return len(labels.classes) if loss.vector and labels is not None and labels.classes is not None else 1
-
-
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
     """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
     check_two_classes(labels)
     n_classes, place = len(labels.classes or ()), shown(config.data)
-    if config.loss == "auto":
-        usual = "multinomial" if n_classes > 2 else "logistic"
-        loss = parse_loss(usual if task == "classification" else "squared")
-    else:
-        loss = parse_loss(config.loss)
+    usual = "squared" if task != "classification" else "multinomial" if n_classes > 2 else "logistic"
+    loss = parse_loss(usual if config.loss == "auto" else config.loss)
     refuse_exposures(labels, loss)
     if config.loss == "auto":
         return loss
@@ -307,11 +304,6 @@ def _start_of(model: Model, partition: Partition, path: str, intercept: bool) ->
     if model.classes != classes:
         raise InputError(f"{place}: other classes than the data: {model.classes} and {classes}")
     return StartingPoint(weights, model.intercept if intercept else 0.0 * np.asarray(model.intercept))
-
-
-def load_problem(config: RunConfig, display: Notes) -> Problem:
-    """The training problem of a configuration, checked as for a run."""
-    return load_run(config, check_run(config, display)).problem
 
 
 def _blocks(partition: Partition, streamed: list[bool], own: PartyLambda | None) -> list[FeatureBlock]:

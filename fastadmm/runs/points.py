@@ -54,10 +54,10 @@ class Scaling:
 
 
 def write_card(
-    path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
+    path: Path, out: Path, scaling: Scaling, *, force: bool = False, **how: bool
 ) -> tuple[list[dict[str, Any]], str]:
     """Write points of a model whose columns have bins; return these, and which class has the fewer points."""
-    found = open_covered(path, "the points", allow_infinite_epsilon=allow_infinite_epsilon)
+    found = open_covered(path, "the points", **how)
     card = card_of(found.parties, found.model, scaling, shown(path))
     document = {
         "format": "fastadmm-scorecard",

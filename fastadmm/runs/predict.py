@@ -192,10 +192,9 @@ def partial_predict(
     options: TableRows | None = None,
     *,
     force: bool = False,
-    allow_infinite_epsilon: bool = False,
+    **how: bool,
 ) -> Contribution:
     """Write one party's contribution to the scores of its rows, from its file or, with options, a table."""
-    how = {"allow_infinite_epsilon": allow_infinite_epsilon}
     if options is None:
         found = summand_of_file(model, open_party(source), **how)
     else:
@@ -229,14 +228,12 @@ def summand_of_table(
     return Contribution(weights.name, model_id, values, found.ids, found.notes)
 
 
-def weights_of_party(
-    model: Path, name: str | None, place: Path, *, allow_infinite_epsilon: bool = False
-) -> tuple[PartyModel, str]:
+def weights_of_party(model: Path, name: str | None, place: Path, **how: bool) -> tuple[PartyModel, str]:
     """A party's weights, for contributions that leave, and the id of their model; errors name its data."""
     if name is None and is_directory(model):
         raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
-    named, agreed = f"{shown(place)}: the party is {name}", allow_infinite_epsilon
-    found = open_covered(model, "scores of chosen rows", name, named, allow_infinite_epsilon=agreed)
+    named = f"{shown(place)}: the party is {name}"
+    found = open_covered(model, "scores of chosen rows", name, named, **how)
     identity = found.shared.model_id if found.shared is not None else found.model_id
     if identity is None:
         said = "attribute 'model-id' is missing: an old file; predict from the model directory"

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
@@ -159,20 +159,18 @@ def _ids(document: Mapping[str, Any], n_rows: int, place: str) -> list[Any]:
     return ids
 
 
-def open_service(
-    path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
-) -> Service:
+def open_service(path: Path, party: str | None, combine: bool, max_rows: int, **how: bool) -> Service:
     """Load what is served."""
-    whole, agreed = is_directory(path), allow_infinite_epsilon
+    whole = is_directory(path)
     if combine:
         if party is not None or not whole:
             raise ConfigError("--combine: needs a model directory, and no party")
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not whole:
-        weights, model_id = weights_of_party(path, party, path, allow_infinite_epsilon=agreed)
+        weights, model_id = weights_of_party(path, party, path, **how)
         return Service([weights], None, model_id, max_rows)
-    found = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=agreed)
+    found = open_covered(path, "scores of chosen rows", **how)
     service = Service(found.parties, found.shared, str(found.model_id), max_rows)
     if twice := sorted({name for name in service.columns if service.columns.count(name) > 1}):
         said = f"several parties have a column {twice[0]!r}: serve each with --party, and sums with --combine"
@@ -196,12 +194,6 @@ _END_SECONDS = 2
 _REST_BYTES, _CELL_BYTES = 1 << 16, 64
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
     """The application, for any ASGI server."""
     app = FastAPI(
@@ -223,8 +215,8 @@ def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
                     found = await run_in_threadpool(lambda: work(_document(body, most_values)))
             except FastadmmError as error:
                 return JSONResponse({"error": " ".join(str(error).split())}, 422)
-            except _Refused as refused:  # the rest of the request is not read
-                return JSONResponse({"error": str(refused)}, refused.status, {"connection": "close"})
+            except HTTPException as refused:  # the rest of the request is not read
+                return JSONResponse({"error": refused.detail}, refused.status_code, {"connection": "close"})
             except asyncio.CancelledError:  # the server ends
                 return JSONResponse({"error": "request: the service ends"}, 503)
             return JSONResponse(found)
@@ -276,24 +268,24 @@ def _bodies(most: int) -> Callable[[Request], AbstractAsyncContextManager[bytes]
         nonlocal held
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise _Refused(415, "request: send JSON, with the header Content-Type: application/json")
+            raise HTTPException(415, "request: send JSON, with the header Content-Type: application/json")
         body, more = bytearray(), True
         try:
             async with asyncio.timeout(_SECONDS):
                 while more:
                     message = await request.receive()
                     if message["type"] != "http.request":
-                        raise _Refused(400, "request: not whole")  # the client has left
+                        raise HTTPException(400, "request: not whole")  # the client has left
                     part, more = message.get("body", b""), message.get("more_body", False)
                     held += len(part)
                     body += part
                     if len(body) > most:
-                        raise _Refused(413, f"request: more than {most} bytes: send fewer rows")
+                        raise HTTPException(413, f"request: more than {most} bytes: send fewer rows")
                     if held > most_together:
-                        raise _Refused(503, "request: too many at once: try again later")
+                        raise HTTPException(503, "request: too many at once: try again later")
             yield bytes(body)
         except TimeoutError:
-            raise _Refused(408, f"request: not whole after {_SECONDS:.0f} s") from None
+            raise HTTPException(408, f"request: not whole after {_SECONDS:.0f} s") from None
         finally:
             held -= len(body)
 
@@ -322,17 +314,11 @@ def _document(body: bytes, most_values: int) -> Mapping[str, Any]:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that the server takes."""
-    sock = None
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(2048)
-        return sock
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
-        if sock is not None:
-            sock.close()
         said = {
             errno.EADDRINUSE: f"--port {port}: is in use: choose another one, or 0 for any",
             errno.EACCES: f"--port {port}: not allowed: choose one above 1023",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, FeatureBlock
+from fastadmm.blocks.block import CSRBlock
 from fastadmm.cluster.comm import Comm, RowEngine, own_threads, workers_here
 from fastadmm.cluster.solver import SharedSolver, follow
 from fastadmm.engine.engine import Engine
@@ -29,11 +29,10 @@ from fastadmm.runs.load import (
     check_run,
     load_run,
     look_at,
-    memory_limit,
-    n_outputs_of,
     open_run,
+    plan_of,
 )
-from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.plan import Plan, check_limit
 from fastadmm.runs.result import new_run_id, read_run_id
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.keys import LIMITS
@@ -93,9 +92,13 @@ def _start(
 
 
 def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun:
-    """The data of a run."""
+    """The data of a run; with workers, which :func:`led` has, on each of them its rows."""
     if comm is not None:
-        return load_shared(config, comm, display)
+        comm.first(("load", (config,)))
+        comm.apart = True
+        found = _load(config, comm, display)
+        comm.apart = False
+        return found
     checked, private = check_run(config, display), config.privacy.mode != "none"
     return look_at(checked, load_run(config, checked), private, config.validation, display)
 
@@ -234,15 +237,6 @@ def led(comm: Comm | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]
             comm.first(("end", (status, problem)))
 
 
-def load_shared(config: RunConfig, comm: Comm, display: Display) -> LoadedRun:
-    """The data of a run, on every worker its rows; called by rank 0, inside :func:`led`."""
-    comm.first(("load", (config,)))
-    comm.apart = True
-    found = _load(config, comm, display)
-    comm.apart = False
-    return found
-
-
 def follow_run(comm: Comm) -> str:
     """What every rank but 0 does in a run: its settings are rank 0's."""
     status, error = follow(comm, _Follower(comm))
@@ -253,8 +247,7 @@ def follow_run(comm: Comm) -> str:
 
 def exit_code_of(status: str) -> ExitCode:
     """The exit code that a run's status asks for."""
-    done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
-    codes: dict[str, ExitCode] = dict.fromkeys(done, ExitCode.OK)
+    codes: dict[str, ExitCode] = dict.fromkeys(_DONE, ExitCode.OK)
     codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
     codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
     return codes.get(Status(status), ExitCode.NOT_CONVERGED)
@@ -278,7 +271,8 @@ class _Follower:
 
 def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     """This worker's rows of a run's problem."""
-    comm.agreed(lambda: _refuse_settings(config))
+    refused = {f"key {key!r}: {what}": getattr(config, key) for key, what in _NOT_YET.items()}
+    comm.agreed(lambda: _refuse(refused | {"privacy: a private run": config.privacy.mode != "none"}))
     given = config if comm.rank == 0 else replace(config, test=None)  # rank 0 keeps test rows
     partition, test, loss = comm.agreed(lambda: open_run(given))
     comm.agreed(lambda: _compare(partition, comm))
@@ -288,17 +282,15 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     parts = comm.agreed(lambda: [party.of_rows(*engine.rows) for party in partition.parties])
     columns = ", ".join(f"{p.name}: {p.n_features}" for p in parts)
     display.note(f"{n} samples, {len(parts)} parties ({columns} features), {comm.size} worker(s)")
-    known = replace(given, loss=loss.name) if config.loss == "auto" else given
-    limit, free = memory_limit(config, workers_here(comm))
-    about: Any = {"limit": limit, "n_threads": engine.n_threads}
-    n_outputs, tests = n_outputs_of(loss, partition.labels), test.parties if test else []
-    plan = make_plan(parts, tests, parts[0].n_samples, known, n_outputs, **about)
+    opened = partition, test, loss
+    plan, free = plan_of(given, opened, parts, engine.n_threads, workers_here(comm))
     comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
     for line in plan.lines(whole=False):
         display.note(f"each worker: {line}")
     checked = CheckedRun(partition, test, loss, plan)
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
-    whole = comm.agreed(lambda: _whole(given, checked, elsewhere))
+    whole = comm.agreed(lambda: load_run(given, checked, elsewhere))  # all rows, without their blocks
+    comm.agreed(lambda: refuse_unshared(whole.problem, solver_options(given)))
     for line in whole.looks:
         display.note(line)
     own = whole.problem.own_lambda
@@ -319,11 +311,6 @@ _SCHEMES = ("subspace", "proximal")
 
 #: Settings that a shared run has not yet, and what it is then.
 _NOT_YET = {"validation": "early stopping", "path": "a path"}
-
-
-def _refuse_settings(config: RunConfig) -> None:
-    refused = {f"key {key!r}: {what}": getattr(config, key) for key, what in _NOT_YET.items()}
-    _refuse(refused | {"privacy: a private run": config.privacy.mode != "none"})
 
 
 def _refuse(refused: dict[str, Any]) -> None:
@@ -361,10 +348,3 @@ def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
     offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop].ravel().copy()
     y, weight = problem.y[start:stop].copy(), problem.weight[start:stop].copy()
     return replace(problem, blocks=[], y=y, weight=weight, offset=offset)
-
-
-def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock]) -> LoadedRun:
-    """The run of all rows without their blocks."""
-    loaded = load_run(config, checked, blocks)
-    refuse_unshared(loaded.problem, solver_options(config))
-    return loaded

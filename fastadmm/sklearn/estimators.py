@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,20 +197,17 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     _task = "classification"
     _default_loss = "logistic"
 
-    def _encode(self, y: Array) -> Array:
+    def _encoded_targets(self, y: Array, loss: Loss) -> tuple[Array, Loss]:
         self.classes_, codes, counts = classes_of(y)
         self.positive_ = counted_of(self.classes_.tolist(), self.positive)
         self.__dict__.pop("class_count_", None)
         if self.privacy is None:  # which tells no counts
             self.class_count_ = counts
-        return codes.astype(np.float64)
-
-    def _loss_of_targets(self, loss: Loss) -> Loss:
-        n_classes = len(self.classes_)
+        encoded, n_classes = codes.astype(np.float64), len(self.classes_)
         if n_classes == 2 or loss.vector:
-            return loss
+            return encoded, loss
         if self.loss == "auto":
-            return parse_loss("multinomial")
+            return encoded, parse_loss("multinomial")
         # The first sentence is the one that scikit-learn's checks look for.
         raise ConfigError(
             "Only binary classification is supported. The type of the target is multiclass, with "
@@ -248,10 +245,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     def predict(self, X: Any, offset: Any = None) -> Array:
         """Most probable class of each sample, of shape (n_samples,); as in :meth:`decision_function`."""
         z = self.decision_function(X, offset)
-        if z.ndim == 2:
-            return self.classes_[np.argmax(z, axis=1)]
-        positive = z > 0
-        return self.classes_[positive.astype(np.intp)]
+        codes = np.argmax(z, axis=1) if z.ndim == 2 else (z > 0).astype(np.intp)
+        return self.classes_[codes]
 
     def _has_probabilities(self) -> bool:
         try:
@@ -262,18 +257,12 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, offset: Any = None) -> Array:
         """Probability of each class, of shape (n_samples, C); as in :meth:`decision_function`."""
-        z = self.decision_function(X, offset)
-        if z.ndim == 2:
-            return softmax(z, axis=1)
-        return np.column_stack([expit(-z), expit(z)])
+        return _of_classes(self.decision_function(X, offset), softmax, expit)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
         """Logarithm of :meth:`predict_proba`, without underflow."""
-        z = self.decision_function(X, offset)
-        if z.ndim == 2:
-            return log_softmax(z, axis=1)
-        return np.column_stack([log_expit(-z), log_expit(z)])
+        return _of_classes(self.decision_function(X, offset), log_softmax, log_expit)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Mean accuracy; X and offset as in :meth:`decision_function`."""
@@ -343,8 +332,8 @@ class JointRegressor(RegressorMixin, _SharingModel):
     _task = "regression"
     _default_loss = "squared"
 
-    def _encode(self, y: Array) -> Array:
-        return y
+    def _encoded_targets(self, y: Array, loss: Loss) -> tuple[Array, Loss]:
+        return y, loss
 
     def _model(self, coef: Array, intercept: float) -> dict[str, Any]:
         return {"coef_": coef, "intercept_": float(intercept)}
@@ -373,6 +362,11 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
 #: Their names until version 0.2.
 ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor
+
+
+def _of_classes(z: Array, of_several: Callable[..., Array], of_second: Callable[[Array], Array]) -> Array:
+    """What scores say of each class. Shapes: z (N,) of two classes, or (N, C)."""
+    return of_several(z, axis=1) if z.ndim == 2 else np.column_stack([of_second(-z), of_second(z)])
 
 
 def classes_of(y: Array) -> tuple[Array, Array, Array]:

@@ -305,8 +305,7 @@ class _SharingModel(_Fitted):
         blocks, target, columns = self._training_input(X, y)
         if target.dtype.kind in "mM":
             raise InputError("y: dates or times are no targets: give numbers, or classes as text")
-        encoded = self._encode(target)
-        loss = self._loss_of_targets(loss)
+        encoded, loss = self._encoded_targets(target, loss)
         scaling = self._own_lambda = self._scaling(len(blocks))
         if scaling is not None:
             blocks = [block * factor for block, factor in zip(blocks, scaling.factors)]
@@ -500,12 +499,8 @@ class _SharingModel(_Fitted):
             solver.close()
         return result, statement
 
-    def _loss_of_targets(self, loss: Loss) -> Loss:
-        """The loss, after a look at the encoded targets."""
-        return loss
-
-    def _encode(self, y: Array) -> Array:
-        """Targets as the loss takes them, of shape (N,)."""
+    def _encoded_targets(self, y: Array, loss: Loss) -> tuple[Array, Loss]:
+        """Targets as the loss takes them, of shape (N,), and the loss, after a look at them."""
         raise NotImplementedError
 
     def _model(self, coef: Array, intercept: Any) -> dict[str, Any]:

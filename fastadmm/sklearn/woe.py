@@ -254,11 +254,7 @@ def _bins_text(given: Any) -> str:
 
 def _table(place: str, block: Any) -> Table:
     """A table of a DataFrame or an array."""
-    import pandas as pd
-
-    if isinstance(block, pd.DataFrame):
-        columns = {str(name): block.iloc[:, j] for j, name in enumerate(block.columns)}
-    elif hasattr(block, "columns"):
+    if hasattr(block, "columns"):
         columns = {str(name): block[name] for name in block.columns}
     else:
         columns = {f"x{j}": column for j, column in enumerate(np.asarray(block).T)}

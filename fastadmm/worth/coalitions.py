@@ -38,7 +38,7 @@ from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
 from fastadmm.runs.display import Notes, Silent, stop_on_signal
 from fastadmm.runs.folder import RunFolder, damaged
-from fastadmm.runs.load import load_problem, same_content, seen_in_training
+from fastadmm.runs.load import check_run, load_run, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import predictor
@@ -365,10 +365,10 @@ def worth_of_run(
         said = "no test partition: what data add is measured on held-out rows; add --test"
         raise ConfigError(f"{place}: {said}")
     fingerprint = _fingerprint(config, found.provenance, run)
-    problem = load_problem(config, display)
+    problem = load_run(config, check_run(config, display)).problem
     if test is not None:
         tested = open_partition(test)
-        assert tested.labels is not None  # load_problem has asked for them
+        assert tested.labels is not None  # check_run has asked for them
         for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
             display.note(line)
     label = party_number(label_party, problem.names, place)
