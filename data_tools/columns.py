@@ -224,11 +224,6 @@ class Column:
     zeros: str = ""  # a number with leading zeros, as codes have them; ``""``: none
     grouped: bool = False  # whether all points may group thousands
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-        return len(self.values)
-
     @cached_property
     def _absent(self) -> int:
         return self.words.index("") if "" in self.words else -1
