@@ -23,7 +23,7 @@ from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
 from fastadmm.privacy.ledger import Charge, Spent
 from fastadmm.privacy.noise import Calibration, GridMessage, calibrate
 from fastadmm.privacy.private_run import PrivateParty
-from fastadmm.privacy.releases import Books, Releases
+from fastadmm.privacy.releases import Books, Payment, Releases
 from fastadmm.privacy.sensitivity import (
     Sensitivity,
     clip_rows,
@@ -189,6 +189,10 @@ class MessageParty(PrivateParty):
         """What each message costs."""
         return {self._name(t): [self.charge(t)] for t in self._rounds}
 
+    def payment(self, number: int) -> Payment:
+        """What a message still costs, with the ledger that pays it."""
+        return self.books.payment([self.charge(number)])
+
     def noisy(self, target: np.ndarray, round: int) -> dict[str, Any]:
         """The message of a round: stored, or drawn once. Shapes: target (N,)."""
         if round not in self._rounds:
@@ -203,7 +207,7 @@ class MessageParty(PrivateParty):
 
         public = np.ascontiguousarray(self.public_target(target))
         question = hashlib.sha256(public.tobytes()).hexdigest()
-        paid = self.books.payment([self.charge(round)])
+        paid = self.payment(round)
         return {"message": self.stored.obtain(self._name(round), question, paid, draw, values)}
 
     def _name(self, round: int) -> str:
