@@ -57,13 +57,14 @@ def together(field: str, parts: Iterable[Constants]) -> Constants:
     return Constants((field,), what[0] + more, "private", private[0].labels)
 
 
-def private_constants(steps: Iterable[Any], labels: bool = False) -> list[str]:
-    """What comes from private rows, exactly, or of that what comes from all labels besides.
+def private_constants(steps: Iterable[Any]) -> list[str]:
+    """What comes from private rows, exactly: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
+    return [c.what for step in steps for c in declared(step) if c.origin == "private"]
 
-    See ``docs/privacy.md#what-a-private-run-takes-as-public``.
-    """
-    found = [c for step in steps for c in declared(step) if c.origin == "private"]
-    return [c.what for c in found if c.labels or not labels]
+
+def label_constants(steps: Iterable[Any]) -> list[str]:
+    """What was computed from all labels besides: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
+    return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
 
 
 def why_unproved(steps: Iterable[Any]) -> str:
@@ -81,4 +82,4 @@ def why_no_labels(steps: Iterable[Any]) -> str:
         "made from all labels, so no label_epsilon is proved: leave label_epsilon out, or train on columns "
         "without bins"
     )
-    return f"{', '.join(what)}: {why}" if (what := private_constants(steps, labels=True)) else ""
+    return f"{', '.join(what)}: {why}" if (what := label_constants(steps)) else ""
