@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.data_tools.columns import keys_of
 from fastadmm.data_tools.csv_table import FOUND
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.tables import Cells, Layout, Table, read_table
@@ -22,8 +23,6 @@ from fastadmm.files.reading import parse_json, read_bytes
 DUPLICATES = ("refuse", "first", "last", "drop")
 
 FORMAT, VERSION = "fastadmm-alignment", "1.0"
-
-_INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,6 @@ class TableIds:
 
 def _texts(keys: np.ndarray) -> list[str]:
     return [key.decode() if isinstance(key, bytes) else str(key) for key in keys.tolist()]
-
-
-def _keys_of(texts: Sequence[str]) -> np.ndarray:
-    """Ids that can be compared: numbers, if all are plain whole ones."""
-    if all(map(_INTEGER.match, texts)):
-        return np.array([int(text) for text in texts], dtype=np.int64)
-    return np.array([text.encode() for text in texts], dtype="S")
 
 
 @dataclass(frozen=True)
@@ -128,12 +120,12 @@ def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndar
         if not part:
             raise table.refused(name, f"{text!r} does not fit id_pattern {pattern!r}", row, "id")
         parts.append(part)
-    return _keys_of(parts)
+    return keys_of(parts)
 
 
 def canonical_order(ids: Sequence[str]) -> Alignment:
     """Put ids into an order that depends only on the ids, so that every party finds the same."""
-    keys = _keys_of(ids)
+    keys = keys_of(ids)
     ordered = np.sort(keys) if keys.dtype.kind == "i" else np.array(sorted(ids), dtype=object)
     return Alignment(ordered, row_digest(ordered))
 

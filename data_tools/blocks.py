@@ -192,10 +192,18 @@ class Scan:
         self.nonzeros = np.zeros(0, dtype=np.int64)  # per column; CSR sources only
         for k, reader in enumerate(readers):
             for block in reader.blocks(on_read):
-                self._add(block)
-                self.rows[k] += block.X.shape[0]
+                X = block.X
+                self.labels.append(block.labels)
+                self.rows[k] += X.shape[0]
+                if isinstance(X, np.ndarray):
+                    self.n_features = max(self.n_features, X.shape[1])
+                else:
+                    counts = np.bincount(X.indices, minlength=len(self.nonzeros))
+                    self.n_features = max(self.n_features, len(counts) if X.nnz else 0)
+                    counts[: len(self.nonzeros)] += self.nonzeros
+                    self.nonzeros = counts
                 if statistics is not None:
-                    statistics.update(block.X)
+                    statistics.update(X)
                 if look is not None:
                     look(block)
         self.n_rows = sum(self.rows)
@@ -205,14 +213,3 @@ class Scan:
         self.nonzeros = np.pad(self.nonzeros, (0, self.width - len(self.nonzeros)))
         if statistics is not None:
             statistics.widen(self.width)
-
-    def _add(self, block: Block) -> None:
-        X = block.X
-        self.labels.append(block.labels)
-        if isinstance(X, np.ndarray):
-            self.n_features = max(self.n_features, X.shape[1])
-            return
-        counts = np.bincount(X.indices, minlength=len(self.nonzeros))
-        self.n_features = max(self.n_features, len(counts) if X.nnz else 0)
-        counts[: len(self.nonzeros)] += self.nonzeros
-        self.nonzeros = counts

@@ -19,6 +19,7 @@ from fastadmm.files.atomic import storage_errors, write_all
 
 _LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
 _QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
+_INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 _WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
 
 #: Whole numbers up to here are different numbers in double precision.
@@ -82,6 +83,13 @@ def canonical_text(cell: str) -> str:
     """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
     return match[1] if match else cell
+
+
+def keys_of(ids: Sequence[str]) -> np.ndarray:
+    """Ids that can be compared: numbers, if all are plain whole ones."""
+    if all(map(_INTEGER.match, ids)):
+        return np.array([int(text) for text in ids], dtype=np.int64)
+    return np.array([text.encode() for text in ids], dtype="S")
 
 
 def in_quotes(cell: str) -> bool:
@@ -215,11 +223,6 @@ class Column:
     words: tuple[str, ...] = ()
     zeros: str = ""  # a number with leading zeros, as codes have them; ``""``: none
     grouped: bool = False  # whether all points may group thousands
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-        return len(self.values)
 
     @cached_property
     def _absent(self) -> int:

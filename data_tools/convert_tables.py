@@ -289,7 +289,9 @@ class Planner:
         """The plan for rows; further ones are then encoded as these are."""
         like, options = self.like, self.options
         if like is not None:
-            parties = self._replay(like, rows)
+            parties = self.by_party(like, rows)
+            for party in parties:
+                self._look(party.table, party.encoder, party.rows)
         else:
             parties = self._fit_split(rows[0]) if self.split else self._fit_tables(rows)
         labels = None
@@ -399,13 +401,6 @@ class Planner:
                 f"{len(tables)} tables: give them in the same order, guest first"
             )
         return [replace(p, table=table, rows=own) for p, table, own in zip(like.parties, tables, rows)]
-
-    def _replay(self, like: Like, rows: list[np.ndarray]) -> list[Part]:
-        """The parties of a partition or model, with these rows."""
-        parties = self.by_party(like, rows)
-        for party in parties:
-            self._look(party.table, party.encoder, party.rows)
-        return parties
 
     def _refuse_grouped(self, parties: Sequence[Part], labels: Labels | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""

@@ -179,7 +179,10 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
                 raise table.refused(name, problem, int(rows[np.flatnonzero(absent)[0]]))
             report.counts["filled"][name] = int(absent.sum())
         if encoding.levels is None:
-            values = _numbers(table, encoding, column)[rows]
+            reading = CellReading.parse(encoding.reading)
+            how = "" if reading.plain else f" ({reading.words()})"
+            why = f"as the training table has there, or its description says{how}"
+            values = read_column(table, name, column, reading, why).values[rows]
             if bins and (outside := int(((values < bins.low) | (values > bins.high)).sum())):
                 report.counts["outside"][name] = outside  # which missing cells are not
             values[missing] = encoding.fill
@@ -203,13 +206,6 @@ def encode_table(table: Table, encoder: Encoder, rows: np.ndarray) -> tuple[np.n
             X[:, at] = absent
             at += 1
     return X, report
-
-
-def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarray:
-    reading = CellReading.parse(encoding.reading)
-    how = "" if reading.plain else f" ({reading.words()})"
-    why = f"as the training table has there, or its description says{how}"
-    return read_column(table, encoding.name, column, reading, why).values
 
 
 def _codes(encoding: ColumnEncoding, column: Column, rows: np.ndarray, report: EncodingReport) -> np.ndarray:

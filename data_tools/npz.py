@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -65,17 +65,13 @@ class NpzSource:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        raw = archive = None
-        try:
-            raw = open(self.source.path, "rb")  # noqa: SIM115 - closed below
-            archive = np.load(raw, allow_pickle=False)
-        except _DAMAGED as error:
-            if raw is not None:
-                raw.close()
-            raise self._refused(
-                f"damaged or truncated NPZ file ({error}): copy or download it again"
-            ) from None
-        with raw, archive:
+        with ExitStack() as stack:
+            try:
+                raw = stack.enter_context(open(self.source.path, "rb"))
+                archive = stack.enter_context(np.load(raw, allow_pickle=False))
+            except _DAMAGED as error:
+                problem = f"damaged or truncated NPZ file ({error}): copy or download it again"
+                raise self._refused(problem) from None
             yield archive
         self.source.check_unchanged()
 

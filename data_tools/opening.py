@@ -51,10 +51,7 @@ _BINARIES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"Rar!", b"7z\xbc\xa
 #: Files that are something else altogether, and what to do about each.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file; convert reads LIBSVM text, CSV and NPZ"),
-    (
-        b"\x93NUMPY",
-        "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)",
-    ),
+    (b"\x93NUMPY", _ARRAY),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
     (b"\xd0\xcf\x11\xe0", _WORKBOOK),
     (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),

@@ -291,11 +291,9 @@ def _assign(
     return owner_of, chosen
 
 
-def _by_number(text: str) -> tuple[int, float, str]:
-    try:
-        return 0, float(text), text
-    except ValueError:
-        return 1, 0.0, text
+def _by_number(text: str) -> tuple[bool, float, str]:
+    known = is_number(text)
+    return not known, float(text) if known else 0.0, text
 
 
 def _file_name(text: str) -> str:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,7 @@ def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], li
         or head.get("sha256") != _hash(rest)
     ):
         raise _damaged(path)
-    parts, at = [], 0
-    for n in lengths:
-        parts.append(rest[at : at + n])
-        at += n
-    return head, parts
+    return head, [rest[a:b] for a, b in pairwise(accumulate(lengths, initial=0))]
 
 
 def _damaged(path: str | Path) -> FormatError:

@@ -152,34 +152,13 @@ def write_ugly_tables(directory: str | Path, n_samples: int = 800, seed: int = 0
 
 #: What one may know of the tutorial's columns without having seen a row.
 DESCRIPTION = """\
-[columns.age]
-type = "number"
-low = 18
-high = 100
-
-[columns.income]
-type = "number"
-low = 0
-high = 60000
-fill = 20000
-
-[columns.city]
-type = "category"
-levels = ["Lyon", "Porto", "Turin"]
-
-[columns.orders]
-type = "number"
-low = 0
-high = 12
-
-[columns.late_payments]
-type = "number"
-low = 0
-high = 6
-
-[columns.segment]
-type = "category"
-levels = ["new", "regular", "gold"]
+[columns]
+age = {type = "number", low = 18, high = 100}
+income = {type = "number", low = 0, high = 60000, fill = 20000}
+city = {type = "category", levels = ["Lyon", "Porto", "Turin"]}
+orders = {type = "number", low = 0, high = 12}
+late_payments = {type = "number", low = 0, high = 6}
+segment = {type = "category", levels = ["new", "regular", "gold"]}
 """
 
 

@@ -28,6 +28,7 @@ from fastadmm.data_tools.columns import (
     in_quotes,
     is_merging,
     is_number,
+    keys_of,
     nearest,
 )
 from fastadmm.data_tools.csv_table import FOUND, CsvFile, Layout, is_text, one_byte_encoding, python_chunks
@@ -44,7 +45,6 @@ LARGE = 4 << 20
 
 _LEADING_ZERO = re.compile(r"\n[-+]?(0\d+)(?=\n)")
 _NO_GROUPS = re.compile(r"\.(?!\d{3}\n)|\n[-+]?0?\.|\d{4}\.")
-_INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
 
 @dataclass(frozen=True)
@@ -417,10 +417,7 @@ class _Ids(_Builder):
             self._chunks.append(cells.values)
             return
         words = self.kept(self.stripped(cells.words), cells.codes)
-        if all(map(_INTEGER.match, words)):
-            self._chunks.append(np.array([int(word) for word in words], dtype=np.int64)[cells.codes])
-        else:
-            self._chunks.append(np.array([word.encode() for word in words], dtype="S")[cells.codes])
+        self._chunks.append(keys_of(words)[cells.codes])
 
     def finish(self) -> Column:
         """The column."""

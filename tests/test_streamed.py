@@ -220,7 +220,7 @@ def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
 def test_advice_is_about_the_bytes_that_are_read(tmp_path, monkeypatch, contiguous):
     path = write(tmp_path / "p.h5", matrix("dense"))
     rechunk(path, {"X": {} if contiguous else {"chunks": (100, D)}})
-    reader = RowReader(path, ("X",), "fastadmm-party", ("1.0",))
+    reader = RowReader(path, ("X",))
     told, read = [], []
     monkeypatch.setattr("os.posix_fadvise", lambda _, place, size, advice: told.append((place, size)))
     monkeypatch.setattr(reader, "_read", lambda _, view, place: read.append((place, len(view))))
@@ -234,7 +234,7 @@ def test_advice_is_about_the_bytes_that_are_read(tmp_path, monkeypatch, contiguo
 
 def test_files_that_end_or_change_are_noticed(tmp_path):
     path = write(tmp_path / "party.h5", matrix("dense"))
-    reader = RowReader(path, ("X",), "fastadmm-party", ("1.0",))
+    reader = RowReader(path, ("X",))
     out = np.empty((N, D))
     reader.read_into("X", 0, N, out)
     os.truncate(path, path.stat().st_size // 2)

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,11 @@ class PrivateParty(GatedParty):
     books: Books[Any]
     weights: np.ndarray
     stored: Releases
+    planned: Callable[[], dict[str, list[Charge]]]  # what each of its releases costs, by its stored name
 
     def final_weights(self) -> np.ndarray:
         """The local model, of shape (d,)."""
         return self.weights
-
-    def planned(self) -> dict[str, list[Charge]]:
-        """What each of its releases costs, by the name under which it is stored."""
-        raise NotImplementedError
 
     def charges(self) -> list[Charge]:
         """What all of its releases cost, each once."""
@@ -83,6 +80,10 @@ class PrivateRun(Run):
     driver: Driver
     settings: Any
     senders: Sequence[PrivateParty]  # of this process
+    check: Callable[[], str]  # refuses what the theorems do not cover, before all else; who holds the labels
+    begin: Callable[[Driver | None], None]  # makes the state, and the parties that are of this process
+    ask_all: Callable[[], Talk[None]]  # asks every party once, and uses what it sends
+    _record: Callable[[], RoundRecord]
 
     def __init__(
         self,
@@ -112,14 +113,6 @@ class PrivateRun(Run):
         self.n_rounds, self.seconds = 0, 0.0
         self.last_record: RoundRecord | None = None
         self.begin(driver)
-
-    def check(self) -> str:
-        """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
-        raise NotImplementedError
-
-    def begin(self, driver: Driver | None) -> None:
-        """Make the parties, where these are of this process, and the state."""
-        raise NotImplementedError
 
     def books(self, m: int) -> Books[Any]:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
@@ -191,13 +184,6 @@ class PrivateRun(Run):
         self.seconds += time.perf_counter() - begin
         self.last_record = self._record()
         return self.last_record
-
-    def ask_all(self) -> Talk[None]:
-        """Ask every party once, and use what it sends."""
-        raise NotImplementedError
-
-    def _record(self) -> RoundRecord:
-        raise NotImplementedError
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """As many rounds as are charged, no more and no fewer."""

@@ -293,17 +293,9 @@ def read_block(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
     return out
 
 
-def read_array(
-    group: h5py.Group,
-    name: str,
-    *,
-    ndim: int | None = None,
-    length: int | None = None,
-    kind: str | None = None,
-    compressed: bool = False,
-) -> np.ndarray:
-    """Read an ``array`` element. Shapes: the result (n,) or (n, d)."""
-    item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
+def read_array(group: h5py.Group, name: str, *, compressed: bool = False, **wanted: Any) -> np.ndarray:
+    """Read an ``array`` element, as :func:`array_dataset` takes it. Shapes: the result (n,) or (n, d)."""
+    item = array_dataset(group, name, **wanted)
     if not compressed:
         refuse_oversized(item)
     return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])

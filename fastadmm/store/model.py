@@ -364,24 +364,22 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     held = _read_coordinator(directory, values, len(names))
     certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
     penalty, privacy = _penalty(place, values, names), None
-    intercept, classes, scales = (held[key] for key in ("intercept", "classes", "scales"))
+    digest, means = held.pop("digest"), held.pop("means")
     if values["version"] in _OLD_VERSIONS:
-        model_id = content_id(values, intercept, classes, scales, certificate)
+        model_id = content_id(values, **held, certificate=certificate)
     else:
         model_id = get_key(values, "id", str, place)
-        if held.pop("digest") != _shared_digest(values, **held):
+        if digest != _shared_digest(values, **held, means=means):
             raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
     if "privacy" in values:
         privacy = PrivacyStatement.from_json(values["privacy"], f"{place}: key 'privacy'")
     return SharedPart(
+        **held,
         loss=loss,
         task=task,
         lam=float(get_key(values, "lambda", float, place)),
-        intercept=intercept,
-        classes=tuple(classes) if classes is not None else None,
         names=names,
         n_features=n_features,
-        scales=scales,
         certificate=certificate,
         penalty=penalty,
         privacy=privacy,
@@ -398,7 +396,7 @@ def _read_coordinator(directory: Path, values: dict[str, Any], n_parties: int) -
             intercept = np.asarray(h5.read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
         else:
             intercept = float(h5.read_attribute(file, "intercept", float))
-        classes = h5.read_strings(file, "classes") if "classes" in file else None
+        classes = tuple(h5.read_strings(file, "classes")) if "classes" in file else None
         scales = h5.read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
         means = h5.read_array(file, "means", kind="f") if "means" in file else None  # of version 0.2
         digest = "" if values["version"] in _OLD_VERSIONS else h5.read_attribute(file, "digest", str)

@@ -47,10 +47,10 @@ class Shard:
     row_digest: str  # of the whole's row ids
     content_digests: list[str]  # of the whole's blocks, in the order of the parties
 
-    def same_whole(self, other: Shard) -> bool:
-        """Whether both are shards of one whole, cut alike."""
-        mine, others = ((s.of, s.all_rows, s.row_digest, s.content_digests) for s in (self, other))
-        return mine == others
+    @property
+    def whole(self) -> tuple[Any, ...]:
+        """What all shards of one whole, cut alike, say of it."""
+        return self.of, self.all_rows, self.row_digest, self.content_digests
 
 
 def shard_name(number: int, of: int) -> str:
@@ -62,7 +62,7 @@ def check_shards(shards: Sequence[tuple[str, Shard, int]]) -> None:
     """Refuse shards that are not one whole."""
     row, before, first = 0, "", shards[0]
     for name, shard, rows in shards:
-        if not shard.same_whole(first[1]):
+        if shard.whole != first[1].whole:
             raise InputError(f"{name}: a shard of other data than {first[0]}, or cut otherwise; restore it")
         if shard.first_row != row:
             what = "overlap" if shard.first_row < row else "leave rows out"
@@ -157,13 +157,6 @@ def _read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read and check ``shards.toml``."""
-    document = _open(Path(path) / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, {"shards": POSITIVE})
-    check_seal(document, document.pop("digest", None), shown(Path(path) / SHARDS), _RESTORE)
-    return document
-
-
 def _check_file_name(name: str, place: str, files: set[str]) -> None:
     # Only names inside the directory: a manifest from elsewhere must not reach other files.
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
@@ -208,14 +201,10 @@ class PartitionWriter:
         check_party_name(name, shown(self._public))
         if name.casefold() in {party.name.casefold() for party in self._parties}:
             raise InputError(f"{shown(self._public)}: two parties are named {name!r}; rename one")
-        writer = PartyWriter(
-            self._directory / f"{name}.h5",
-            name=name,
-            public_path=self._public / f"{name}.h5",
-            **described,
-        )
-        self._parties.append(writer)
-        return writer
+        file = f"{name}.h5"
+        public = self._public / file
+        self._parties.append(PartyWriter(self._directory / file, name=name, public_path=public, **described))
+        return self._parties[-1]
 
     def labels(self, **described: Any) -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`."""
@@ -409,7 +398,8 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
 
 def _open_shards(path: Path, require_labels: bool) -> Partition:
     """Open all shards of a directory as the partition that was cut."""
-    whole = _read_shards(path)
+    whole = _open(path / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, {"shards": POSITIVE})
+    check_seal(whole, whole.pop("digest", None), shown(path / SHARDS), _RESTORE)
     parts, places = [], []
     for number in range(1, whole["shards"] + 1):
         folder = path / shard_name(number, whole["shards"])

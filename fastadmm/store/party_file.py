@@ -146,15 +146,9 @@ class RowReader:
     gives unaligned addresses, and lets a file that shrinks kill the process: see ``docs/streaming.md``.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        keys: tuple[str, ...],
-        encoding_type: str,
-        versions: tuple[str, ...],
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], keys: tuple[str, ...]) -> None:
         self.path = Path(path)
-        with read_h5(path, encoding_type, versions) as file:
+        with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
             self._places = {key: _places(file[key]) for key in keys}
             self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
             self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
@@ -165,7 +159,7 @@ class RowReader:
             stack.callback(os.close, self.descriptor)
             self._identity = self._state()
             if not self.direct:
-                cached = read_h5(path, encoding_type, versions, cache_bytes=_CACHE_BYTES)
+                cached = read_h5(path, PARTY_TYPE, PARTY_VERSIONS, cache_bytes=_CACHE_BYTES)
                 self._file = stack.enter_context(cached)
             self._stack = stack.pop_all()
 
@@ -295,7 +289,7 @@ class PartyData(BlockFile):
 
     def reader(self, keys: tuple[str, ...]) -> RowReader:
         """Open datasets of the file, whose rows or entries are those of the whole file."""
-        return RowReader(self.path, keys, PARTY_TYPE, PARTY_VERSIONS)
+        return RowReader(self.path, keys)
 
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"

@@ -8,7 +8,7 @@ the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from typing import Any
 
@@ -39,6 +39,10 @@ class _Streamed:
 
     in_memory = False
     factor = 1.0
+    _ranges: Callable[[Rows], Iterator[Rows]]  # tiles of a range of rows
+    _span: Callable[[Rows], Rows]  # where rows are in the file's datasets
+    _buffer_size: Callable[[], int]  # bytes that any tile needs
+    _tile: Callable[[Rows, np.ndarray], Any]
 
     def __init__(self, party: PartyData, *keys: str) -> None:
         self.shape = (party.n_samples, party.n_features)
@@ -62,21 +66,6 @@ class _Streamed:
                     self.reader.advise(key, *self._span((wanted[told][0], wanted[until - 1][1])))
                 told = until
             yield part, self._tile(part, buffer)
-
-    def _ranges(self, rows: Rows) -> Iterator[Rows]:
-        """Tiles of a range of rows."""
-        raise NotImplementedError
-
-    def _span(self, rows: Rows) -> Rows:
-        """Where rows are in the file's datasets."""
-        raise NotImplementedError
-
-    def _buffer_size(self) -> int:
-        """Bytes that any tile needs."""
-        raise NotImplementedError
-
-    def _tile(self, rows: Rows, buffer: np.ndarray) -> Any:
-        raise NotImplementedError
 
 
 class StreamedDense(_Streamed, DenseBlock):
