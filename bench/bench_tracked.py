@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,14 +61,14 @@ def bench_loss(in_turns, name, what):
 
     loss, engine, rng = known[name], Engine(1), np.random.default_rng(0)
     y, weight = targets(rng, LOSSES[name], ROWS), np.ones(ROWS)
-    size = ROWS * loss.n_outputs(y)
+    size, rows = ROWS * loss.n_outputs(y), SimpleNamespace(y=y, weight=weight)
     v, z, gradient, shift = 2.0 * rng.normal(size=size), np.zeros(size), np.empty(size), np.zeros(size)
     # Above the negative curvature of the losses that are not convex.
     penalty = 0.05 + loss.weak_convexity
 
     def update():
         z[:] = 0.0
-        loss.prox(v, shift, y, weight, penalty, z, gradient, engine)
+        loss.prox(v, shift, rows, penalty, z, gradient, engine)
 
     if what == "z-update":
         in_turns(often(4, update))

@@ -142,18 +142,13 @@ RESERVE = 4096
 def _below(words, at, bound):
     """A uniform integer in [0, bound) by rejection, and the position after the words it took."""
     mask = bound - np.uint64(1)
-    mask |= mask >> np.uint64(1)
-    mask |= mask >> np.uint64(2)
-    mask |= mask >> np.uint64(4)
-    mask |= mask >> np.uint64(8)
-    mask |= mask >> np.uint64(16)
-    mask |= mask >> np.uint64(32)
-    value = words[at] & mask
-    at += 1
-    while value >= bound:
+    for shift in (1, 2, 4, 8, 16, 32):
+        mask |= mask >> np.uint64(shift)
+    while True:
         value = words[at] & mask
         at += 1
-    return value, at
+        if value < bound:
+            return value, at
 
 
 @inline

@@ -22,7 +22,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
-from fastadmm.inference.between import Asked, InferenceParty, inferring
+from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
 from fastadmm.runs.load import check_run, load_run
@@ -280,7 +280,7 @@ def test_errors_and_worth_have_the_bits_of_one_process(
             InferenceParty(p.name, block, p.weights, p.feature_names, np.ones(len(p.weights)), engine)
             for p, block in zip(model.parties, problem.blocks)
         ]
-        talk = inferring(Asked(problem, model.intercept, "model", 0.95), engine)
+        talk = inferring(problem, model.intercept, "model", 0.95, engine)
         own = converse(talk, Threads(engine, parties).carry)
     files = [home / "errors" / "inference.json", *sorted(home.glob("*/agent/*/inference.json"))]
     for path, table in zip(files, [own, *(party.found for party in parties)], strict=True):

@@ -27,7 +27,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import Threads, converse
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
-from fastadmm.inference.between import Asked, InferenceParty, inferring
+from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.inference.table import infer
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
@@ -67,7 +67,7 @@ def between(made, weights, intercept, covariance):
             InferenceParty(name, block, x, [f"{name}.{k}" for k in range(len(x))], np.ones(len(x)), engine)
             for name, block, x in zip(made.names, made.blocks, weights)
         ]
-        talk = inferring(Asked(made, intercept, covariance, 0.95), engine)
+        talk = inferring(made, intercept, covariance, 0.95, engine)
         own = converse(talk, Threads(engine, parties).carry)
     assert own is not None
     found = [party.found for party in parties if party.found is not None]

@@ -225,7 +225,8 @@ def test_prox_against_bisection(loss, exponent):
     r, shift = 10.0**exponent, rng.normal(size=len(v))
     s = np.where(s > 0, rng.uniform(0.1, 10, len(v)), 0.0)
     z, g = rng.normal(size=len(v)) * 1e3, np.full(len(v), np.nan)
-    sums = loss.prox(v, shift, y, s, r, z, g, ENGINE)
+    rows = SimpleNamespace(y=y, weight=s)
+    sums = loss.prox(v, shift, rows, r, z, g, ENGINE)
     expected = prox(loss, v, shift, y, s, r)
     size = 1 + np.abs(v) + np.abs(shift) + np.abs(y) * (s / r if loss.name in LOG_LINK else 1)
     np.testing.assert_array_less(np.abs(z - expected), 1e-12 * size + 4 * EPS * s / r)
@@ -233,8 +234,8 @@ def test_prox_against_bisection(loss, exponent):
     assert sums[0] == pytest.approx(math.fsum(g), abs=1e-11 * np.abs(g).sum() + 1e-300)
     step = 1e-6
     up, down, unused = np.empty(len(v)), np.empty(len(v)), z.copy()
-    high = loss.prox(v, shift + step, y, s, r, unused, up, ENGINE)
-    low = loss.prox(v, shift - step, y, s, r, unused, down, ENGINE)
+    high = loss.prox(v, shift + step, rows, r, unused, up, ENGINE)
+    low = loss.prox(v, shift - step, rows, r, unused, down, ENGINE)
     assert min(low[1], sums[1], high[1]) - 1e-6 * len(v) * r <= (high[0] - low[0]) / (2 * step) + 1e-3 * r
     assert sums[1] >= 0.0
 
@@ -267,8 +268,9 @@ def test_prox_on_any_numbers(loss, data):
     s, r = data.draw(st.floats(1e-3, 1e3)), 10.0 ** data.draw(st.floats(-4, 4))
     y = data.draw(targets_of(loss, 1e6, st.floats(-1e3, 1e3)))
     arrays = [np.array([x]) for x in (v, shift, y, s)]
+    rows = SimpleNamespace(y=arrays[2], weight=arrays[3])
     z, g = np.array([data.draw(st.floats(-1e3, 1e3))]), np.empty(1)
-    _, slope = loss.prox(*arrays, r, z, g, ENGINE)
+    _, slope = loss.prox(*arrays[:2], rows, r, z, g, ENGINE)
     assert 0.0 <= slope <= r * (1 + 4 * EPS)
     check_prox(loss, *arrays, r, z, g)
 
@@ -365,7 +367,8 @@ def test_negative_binomial_prox_keeps_its_digits_in_the_heaviest_tails(alpha):
     with mp.workdps(40):
         for count, centre, r in ((1e6, 14.0, 1.0), (1e6, -8.0, 1e-6), (7.0, 0.5, 1e-3), (0.0, 6.0, 1.0)):
             z, g = np.zeros(1), np.empty(1)
-            total, _ = loss.prox(np.array([centre]), np.zeros(1), one * count, one, r, z, g, ENGINE)
+            rows = SimpleNamespace(y=one * count, weight=one)
+            total, _ = loss.prox(np.array([centre]), np.zeros(1), rows, r, z, g, ENGINE)
             low, high = centre - 1 / mp.mpf(alpha) / r, centre + mp.mpf(count) / r
             for _ in range(140):
                 middle = (low + high) / 2
@@ -446,7 +449,7 @@ def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
     rng, found = np.random.default_rng(1), []
     for k in range(30):
         u, x, z = np.empty(len(y)), rng.normal(size=7) * (k % 3) * 0.2, np.zeros(len(y))
-        loss.prox(rng.normal(size=len(y)), offset, y, problem.weight, 0.3, z, u, ENGINE)
+        loss.prox(rng.normal(size=len(y)), offset, problem, 0.3, z, u, ENGINE)
         if intercept:
             from fastadmm.coordinator.admm.z_update import update_z_u
 

@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,7 +78,8 @@ def test_sums_and_steps_along_messages():
     rng = np.random.default_rng(8)
     messages, step, b = rng.normal(size=(6, 300)), rng.normal(size=(4, 6)), rng.normal(size=4)
     before, total, gradient = rng.normal(size=z.shape), np.empty(z.size), np.empty(z.size)
-    given = messages, step, before.ravel(), z.ravel(), b, y, s
+    rows = SimpleNamespace(y=y, weight=s, offset=z.ravel())
+    given = messages, step, before.ravel(), rows, b
     loss, slopes, sums = LOSS.advance_classes(*given, total, gradient, ENGINE)
     end = before + step @ messages
     known = np.empty(z.size)
@@ -106,7 +108,9 @@ def test_prox_to_machine_precision_from_any_start(classes, seed, log_r, log_spre
     answers = []
     for start in (np.zeros_like(v), 1e6 * rng.normal(size=v.shape)):
         z, g = start.ravel().copy(), np.empty(v.size)
-        sums, slope = LOSS.prox_classes(v.ravel(), shift.ravel(), y, s, r, z, g, ENGINE)
+        sums, slope = LOSS.prox_classes(
+            v.ravel(), shift.ravel(), SimpleNamespace(y=y, weight=s), r, z, g, ENGINE
+        )
         assert np.isfinite(z).all()
         assert np.isfinite(slope).all()
         assert math.isfinite(LOSS.conjugate(g, y, s, ENGINE))  # in its domain, exactly
@@ -130,7 +134,8 @@ def test_the_slope_of_the_prox_is_the_derivative_of_its_sums(r):
     v, y, s = draw(3, 12, 3)
     s += 0.2
     z, g = np.zeros(v.size), np.empty(v.size)
-    _, slope = LOSS.prox_classes(v.ravel(), np.zeros(v.size), y, s, r, z, g, ENGINE)
+    rows = SimpleNamespace(y=y, weight=s)
+    _, slope = LOSS.prox_classes(v.ravel(), np.zeros(v.size), rows, r, z, g, ENGINE)
     step = 1e-5
     for c in range(3):
         sums = []
@@ -138,7 +143,7 @@ def test_the_slope_of_the_prox_is_the_derivative_of_its_sums(r):
             moved = np.zeros(v.shape)
             moved[c] = sign * step
             point = z.copy()
-            sums.append(LOSS.prox_classes(v.ravel(), moved.ravel(), y, s, r, point, g, ENGINE)[0])
+            sums.append(LOSS.prox_classes(v.ravel(), moved.ravel(), rows, r, point, g, ENGINE)[0])
         np.testing.assert_allclose((sums[0] - sums[1]) / (2 * step), slope[c], 1e-5, 1e-7)
 
 

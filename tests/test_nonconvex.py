@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_prox_is_the_global_minimiser(loss, exponent):
     shift = rng.normal(size=n)
     v = centre - shift
     z, g = rng.normal(size=n), np.empty(n)
-    loss.prox(v, shift, y, s, r, z, g, ENGINE)
+    loss.prox(v, shift, SimpleNamespace(y=y, weight=s), r, z, g, ENGINE)
     # stationarity: g is the gradient at z and r (v - z)
     size = r * (np.abs(v) + np.abs(y) + np.abs(shift) + np.abs(z)) + s
     np.testing.assert_array_less(np.abs(g - r * (v - z)), 32 * EPS * size + 1e-300)
@@ -152,7 +153,8 @@ def test_prox_at_the_border_between_one_minimum_and_two(name):
     for factor in (1 - 1e-12, 1.0, 1 + 1e-12, 1 + 1e-6):
         at = bend + factor * ratio * float(slope(loss, bend, 0.0))
         z, g = np.zeros(1), np.empty(1)
-        loss.prox(np.array([at]), np.zeros(1), np.zeros(1), np.array([factor * ratio]), 1.0, z, g, ENGINE)
+        rows = SimpleNamespace(y=np.zeros(1), weight=np.array([factor * ratio]))
+        loss.prox(np.array([at]), np.zeros(1), rows, 1.0, z, g, ENGINE)
         assert z[0] == pytest.approx(bend, abs=0.05 * loss.c)
         assert abs(g[0] - (at - z[0])) <= 1e-13
 

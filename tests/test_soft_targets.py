@@ -1,5 +1,7 @@
 """Logistic loss with targets outside [0, 1], as unbiased targets of randomised labels are."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
@@ -25,10 +27,11 @@ def test_targets_of_any_size():
     n = 2000
     v, q = rng.normal(0, 5, n), rng.uniform(-4, 5, n)
     weight = rng.uniform(0.1, 3, n)
+    rows = SimpleNamespace(y=q, weight=weight)
     for penalty in (0.01, 1.0, 30.0):
         z, gradient = np.zeros(n), np.empty(n)
         with Engine(1) as engine:
-            get_loss("logistic").prox(v, np.zeros(n), q, weight, penalty, z, gradient, engine)
+            get_loss("logistic").prox(v, np.zeros(n), rows, penalty, z, gradient, engine)
         assert np.abs(weight * (expit(z) - q) + penalty * (z - v)).max() < 1e-9 * (1 + penalty)
         for i in range(0, n, 400):
             bound = weight[i] / penalty * 6

@@ -30,8 +30,9 @@ from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import csv_file, remove_leftovers, shown, storage_errors, write_json, write_whole
 from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.inference.between import Asked, inferring
+from fastadmm.inference.between import inferring
 from fastadmm.inference.table import Inference, check_level
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder, run_lock
@@ -217,7 +218,7 @@ def federate_infer(
 
 def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: float) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
-    asked, about, names = _asked(run, covariance, level)
+    problem, intercept, about, names = _asked(run, level)
     with (
         task_folder(out, "infer", {**about, "covariance": covariance}) as task,
         Engine(None) as engine,
@@ -230,14 +231,14 @@ def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: flo
             ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
             return [answers[name] for name in given]
 
-        found = converse(inferring(asked, engine), carry)
+        found = converse(inferring(problem, intercept, covariance, level, engine), carry)
         assert found is not None  # every answer is there
         write_json(out / INFERENCE, found.to_dict())
     return found
 
 
-def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, Any], list[str]]:
-    """What is asked, what requests say of the run, and whom."""
+def _asked(run: Path, level: float) -> tuple[Problem, float, dict[str, Any], list[str]]:
+    """Problem and intercept that are asked about, what requests say of the run, and whom."""
     check_level(level)
     coordinator = coordinator_of(run)
     config = coordinator.config
@@ -265,7 +266,7 @@ def _asked(run: Path, covariance: str, level: float) -> tuple[Asked, dict[str, A
     }
     if problem.n_outputs > 1:
         raise ConfigError(f"{shown(run)}: several classes: standard errors are for one predictor")
-    return Asked(problem, float(shared.intercept), covariance, level), about, shared.names
+    return problem, float(shared.intercept), about, shared.names
 
 
 #: The result, in the task's directory.

@@ -153,25 +153,19 @@ def _told(about: str) -> tuple[dict[str, Any], str]:
 _COLUMNS, _BYTES = 64, 1 << 30
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is inferred between parties."""
-
-    problem: Problem  # what the model was trained on; of its blocks the shapes are used
-    intercept: float
-    covariance: str
-    level: float  # of the coordinator's confidence intervals
-
-
 def batches(d: int, n_samples: int) -> list[tuple[int, int]]:
     """First and last column of each answer."""
     width = max(1, min(_COLUMNS, _BYTES // (8 * n_samples)))
     return [(first, min(first + width, d)) for first in range(0, d, width)]
 
 
-def inferring(asked: Asked, engine: Engine) -> Talk[Inference]:
-    """Standard errors between parties."""
-    problem, covariance = asked.problem, asked.covariance
+def inferring(
+    problem: Problem, intercept: float, covariance: str, level: float, engine: Engine
+) -> Talk[Inference]:
+    """Standard errors between parties; of the blocks that the model was trained on the shapes are used.
+
+    ``level``: of the coordinator's confidence intervals.
+    """
     if problem.n_outputs > 1 or problem.own_lambda is not None:
         raise ConfigError("inference between parties: for one lambda, and not for several classes")
     check_inferable(problem, covariance)
@@ -193,7 +187,7 @@ def inferring(asked: Asked, engine: Engine) -> Talk[Inference]:
     penalty = linalg.block_diag(*penalties, *[np.zeros((1, 1))] * problem.fit_intercept)
     shown = replace(problem, blocks=[as_block(np.ascontiguousarray(own.T)) for own in bases], test=None)
     names = [f"a column of {name}" for name, own in zip(problem.names, bases) for _ in own]
-    found = estimate(shown, weights, asked.intercept, engine, covariance, names, penalty)
+    found = estimate(shown, weights, intercept, engine, covariance, names, penalty)
     ends = np.cumsum([0, *widths])
     about = about_text(found, problem.loss.text, covariance)
     parts = [slice(a, b) for a, b in pairwise(ends)]
@@ -201,7 +195,7 @@ def inferring(asked: Asked, engine: Engine) -> Talk[Inference]:
     each = [{"covariance": found.covariance[part, part].copy(), "step": found.step[part]} for part in parts]
     yield Exchange([Call(m, "learn", {**all_learn, **own}) for m, own in enumerate(each)])
     columns = {name: [""] * d for name, d in zip(problem.names, widths)}
-    table = tabulate(found, columns, covariance, asked.level)
+    table = tabulate(found, columns, covariance, level)
     last = slice(int(ends[-1]), None)
     return replace(
         table, estimate=found.part(last), parties=table.parties[last], features=table.features[last]

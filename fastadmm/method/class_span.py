@@ -155,9 +155,8 @@ class ClassSpan(Span):
         if lead:
             b = b + (step[:, 0] - step[:, 0].mean())
         total, gradient = np.empty_like(old.total), np.empty_like(old.total)
-        given = step[:, lead:], old.total, problem.offset, b, problem.y, problem.weight
         loss, slopes, sums = multinomial_of(problem).advance_classes(
-            self.messages, *given, total, gradient, self.engine
+            self.messages, step[:, lead:], old.total, problem, b, total, gradient, self.engine
         )
         return self._here(SpanPoint(c, b, total, loss, gradient), slopes, sums)
 

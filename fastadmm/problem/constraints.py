@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -31,7 +31,8 @@ class Constraint(ABC):
     @property
     def text(self) -> str:
         """As configurations write it; :func:`get_constraint` reads it."""
-        return self.name
+        numbers = ",".join(map(repr, astuple(self)))
+        return f"{self.name}:{numbers}" if numbers else self.name
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -105,10 +106,6 @@ class Box(Constraint):
         return np.clip(x, self.low, self.high)
 
     @property
-    def text(self) -> str:
-        return f"box:{self.low!r},{self.high!r}"
-
-    @property
     def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
@@ -129,10 +126,6 @@ class Ball(Constraint):
     def project(self, x: Array) -> Array:
         norm = float(np.linalg.norm(x))
         return x if norm <= self.size else x * (self.size / norm)
-
-    @property
-    def text(self) -> str:
-        return f"ball:{self.size!r}"
 
     @property
     def radius(self) -> float:
@@ -173,10 +166,6 @@ class Simplex(Constraint):
         ordered = np.sort(x)[::-1]
         each = (np.cumsum(ordered) - self.total) / np.arange(1.0, len(x) + 1.0)
         return float(each[np.flatnonzero(ordered > each)[-1]])
-
-    @property
-    def text(self) -> str:
-        return f"simplex:{self.total!r}"
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.loss import Loss
-from fastadmm.problem.targets import check_labels, check_shares, check_soft_labels, weighted_quantile
+from fastadmm.errors import InputError
+from fastadmm.problem.loss import Loss, Rows
+from fastadmm.problem.targets import check_labels, check_soft_labels, refuse, weighted_quantile
 
 Array = np.ndarray
 
@@ -54,7 +55,12 @@ class Binomial(Logistic):
     probabilistic: ClassVar[bool] = False
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_shares(y, weight, fit_intercept)
+        needs = "the binomial loss needs successes / trials, and the trials as sample weights"
+        refuse(y, ~((y >= 0) & (y <= 1)), f"is outside [0, 1]; {needs}")
+        seen = y[weight > 0]
+        if fit_intercept and seen.min() == seen.max() and seen[0] in (0.0, 1.0):
+            what = "successes" if seen[0] == 0.0 else "failures"
+            raise InputError(f"y: no {what} at all; the binomial loss needs some to fit an intercept")
 
     def link(self, mean: float) -> float:
         return self.intercept_of_mean(mean) if 0.0 < mean < 1.0 else math.inf
@@ -69,9 +75,7 @@ class _OfResidual(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
 
-    def rounding_norm(
-        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
-    ) -> float:
+    def rounding_norm(self, u: Array, rows: Rows, norms: tuple[float, float], engine: Engine) -> float:
         return 0.0  # a difference of two numbers is exact to its own size
 
 
@@ -117,9 +121,7 @@ class _Margin(_Clamped):
     compiled: ClassVar[str] = "piecewise.margin"
     task: ClassVar[str] = "classification"
 
-    def rounding_norm(
-        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
-    ) -> float:
+    def rounding_norm(self, u: Array, rows: Rows, norms: tuple[float, float], engine: Engine) -> float:
         return norms[0]
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.loss import Loss
-from fastadmm.problem.targets import check_positive, check_rates, check_whole
+from fastadmm.problem.loss import Loss, Rows
+from fastadmm.problem.targets import check_rates, refuse
 
 Array = np.ndarray
 
@@ -27,11 +27,9 @@ class _LogLink(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
-    def rounding_norm(
-        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
-    ) -> float:
-        logarithm = np.abs(np.log(np.where(y > 0.0, y, 1.0))) + 1.0
-        return float(engine.norm(np.abs(u) * logarithm + weight * self.size_of_row(y)))
+    def rounding_norm(self, u: Array, rows: Rows, norms: tuple[float, float], engine: Engine) -> float:
+        logarithm = np.abs(np.log(np.where(rows.y > 0.0, rows.y, 1.0))) + 1.0
+        return float(engine.norm(np.abs(u) * logarithm + rows.weight * self.size_of_row(rows.y)))
 
     def size_of_row(self, y: Array) -> Array:
         """What the terms of a row's loss are relative to, for unit weight; y and result of shape (N,)."""
@@ -76,7 +74,8 @@ class Gamma(_LogLink):
     name: ClassVar[str] = "gamma"
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_positive(y, self.name)
+        needs = f"the {self.name} loss needs targets above 0 (tweedie takes zeros)"
+        refuse(y, ~(y > 0), f"is not positive; {needs}")
 
     def curvature_at(self, mean: float) -> float:
         return 1.0
@@ -101,9 +100,6 @@ class Tweedie(_LogLink):
     limits: ClassVar[dict[str, tuple[float, float]]] = {"power": (1.0, 2.0)}
     in_model: ClassVar[bool] = True
     power: float = 1.5
-
-    def kernel_arguments(self) -> tuple[float, ...]:
-        return (self.power,)
 
     def curvature_at(self, mean: float) -> float:
         return mean ** (2.0 - self.power)
@@ -130,12 +126,10 @@ class NegativeBinomial(_LogLink):
     in_model: ClassVar[bool] = True
     alpha: float = 1.0
 
-    def kernel_arguments(self) -> tuple[float, ...]:
-        return (self.alpha,)
-
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         super().check_targets(y, weight, fit_intercept)
-        check_whole(y, self.name)
+        needs = f"the {self.name} loss needs counts: pass the logarithm of an exposure as the offset"
+        refuse(y, y != np.floor(y), f"is not a whole number; {needs}")
 
     def curvature_at(self, mean: float) -> float:
         return mean / (1.0 + self.alpha * mean)

@@ -131,37 +131,28 @@ class Loss(ABC):
         """
         return None
 
-    def rounding_norm(
-        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
-    ) -> float:
+    def rounding_norm(self, u: Array, rows: Rows, norms: tuple[float, float], engine: Engine) -> float:
         """Norm over rows of what rounding in a loss or its gradient is relative to, beside their own size.
 
-        ``norms``: of u and of the weights. Shapes: u, y, weight (N,).
+        ``norms``: of u and of the weights. Shapes: u (N,).
         """
         return norms[1]
 
-    def most_curvature(
-        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
-    ) -> float:
-        """Largest weighted second derivative of a row, where z is off by at most so much.
-
-        Shapes: z, y, weight (N,).
-        """
+    def most_curvature(self, z: Array, rows: Rows, norm: float, off: float, engine: Engine) -> float:
+        """Largest weighted second derivative of a row, where z is off by at most so much. Shapes: z (N,)."""
         if self.gradient_lipschitz is not None:
             return self.gradient_lipschitz * norm
         if off == 0.0:
             return 0.0
         # Self-concordant: over a step it grows at most by its exponential.
-        bend = engine.each_largest([self.curvature(z, y, weight, np.empty_like(z), engine)])[0]
+        bend = engine.each_largest([self.curvature(z, rows.y, rows.weight, np.empty_like(z), engine)])[0]
         return float(bend) * math.exp(min(off, 700.0)) * (1.0 + 1e-14)
 
-    def slope_change(
-        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
-    ) -> float:
+    def slope_change(self, z: Array, rows: Rows, norm: float, off: float, engine: Engine) -> float:
         """Norm of what slopes change by, where z is off by at most so much: of rows near a kink."""
         ends = np.empty_like(z), np.empty_like(z)
         for side, slope in zip((-off, off), ends):
-            self.evaluate(engine.each(np.add, z, side), y, weight, slope, engine)
+            self.evaluate(engine.each(np.add, z, side), rows.y, rows.weight, slope, engine)
         return float(engine.norm(engine.each(np.subtract, ends[1], ends[0])))
 
     def intercept_of_mean(self, mean: float) -> float:
@@ -186,7 +177,7 @@ class Loss(ABC):
 
     def kernel_arguments(self) -> tuple[float, ...]:
         """What the kernels take between the weights and their outputs."""
-        return ()
+        return tuple(self.parameters.values())
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -274,15 +265,9 @@ class Loss(ABC):
         return out
 
     def curvature_parts(
-        self,
-        rows: Rows,
-        total: Array,
-        intercept: float,
-        bend: Array,
-        engine: Engine,
-        root: Array | None = None,
+        self, rows: Rows, total: Array, b: float, bend: Array, engine: Engine, root: Array | None = None
     ) -> list[Any]:
-        """Sums of the curvature at ``rows.offset + total + intercept``, twice, for :meth:`Engine.together`.
+        """Sums of the curvature at ``rows.offset + total + b``, twice, for :meth:`Engine.together`.
 
         Shapes: bend, root (N,).
         """
@@ -290,27 +275,19 @@ class Loss(ABC):
 
         curve, extra = self._address(self.kernels().curvature), self.kernel_arguments()
         wanted = bend[:0] if root is None else root
-        given = curve, rows.offset, total, float(intercept), rows.y, rows.weight, extra, bend, wanted
+        given = curve, rows.offset, total, float(b), rows.y, rows.weight, extra, bend, wanted
         return engine.kernel_parts(curvature_at, engine.leaves(len(total)), (2,), *given)
 
     def prox(
-        self,
-        v: Array,
-        shift: Array,
-        y: Array,
-        weight: Array,
-        penalty: float,
-        z: Array,
-        gradient: Array,
-        engine: Engine,
+        self, v: Array, shift: Array, rows: Rows, penalty: float, z: Array, gradient: Array, engine: Engine
     ) -> tuple[float, float]:
         """Minimise ``s l(z + shift) + r/2 (z - v)^2`` for each sample, in place.
 
-        Shapes: v, shift, y, weight, z, gradient (N,).
+        Shapes: v, shift, z, gradient (N,).
         Scaling: penalty summed scaling.
         """
         kernel, extra = self.kernels().prox, self.kernel_arguments()
-        given = v, shift, y, weight, extra, float(penalty), z, gradient
+        given = v, shift, rows.y, rows.weight, extra, float(penalty), z, gradient
         ((first, second),) = engine.together(engine.returned_parts(kernel, engine.leaves(len(z)), 2, *given))
         return float(first), float(second)
 

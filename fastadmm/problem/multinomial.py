@@ -14,7 +14,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
-from fastadmm.problem.loss import Loss
+from fastadmm.problem.loss import Loss, Rows
 from fastadmm.problem.targets import check_class_numbers
 
 Array = np.ndarray
@@ -55,9 +55,7 @@ class Multinomial(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
-    def most_curvature(
-        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
-    ) -> float:
+    def most_curvature(self, z: Array, rows: Rows, norm: float, off: float, engine: Engine) -> float:
         return self.unit * norm
 
     def predict_mean(self, z: Array) -> Array:
@@ -71,34 +69,31 @@ class Multinomial(Loss):
         messages: Array,
         step: Array,
         origin: Array,
-        offset: Array,
+        rows: Rows,
         intercept: Array,
-        y: Array,
-        weight: Array,
         total: Array,
         gradient: Array,
         engine: Engine,
     ) -> tuple[float, Array, Array]:
         """A step in the span of messages that all classes share, and the loss where it ends.
 
-        Shapes: messages (K, N); step, slopes (C, K); origin, offset, total, gradient (C N,); intercept, sums
-            (C,); y, weight (N,).
+        Shapes: messages (K, N); step, slopes (C, K); origin, total, gradient (C N,); intercept, sums (C,).
         """
         from fastadmm.kernels.multinomial import multinomial_advance
 
-        n, size = len(y), max(1, len(messages))
-        before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, offset, total, gradient))
-        block = max(FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
+        y, weight, n = rows.y, rows.weight, len(rows.y)
+        before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, rows.offset, total, gradient))
+        block = max(FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, len(messages)))
 
-        def piece(rows: tuple[int, int]) -> tuple[float, Array, Array]:
+        def piece(part: tuple[int, int]) -> tuple[float, Array, Array]:
             value, products = 0.0, np.zeros(step.shape)
-            for begin in range(*rows, block):
-                end = min(begin + block, rows[1])
+            for begin in range(*part, block):
+                end = min(begin + block, part[1])
                 here = slice(begin, end)
                 np.matmul(step, messages[:, here], out=after[:, here])
                 value += multinomial_advance(before, shift, intercept, y, weight, after, slopes, begin, end)
                 products += slopes[:, here] @ messages[:, here].T
-            return value, products, slopes[:, slice(*rows)].sum(axis=1)
+            return value, products, slopes[:, slice(*part)].sum(axis=1)
 
         loss, products, sums = engine.sums(piece, engine.leaves(n), size=step.size)
         return float(loss), products, sums
@@ -132,29 +127,21 @@ class Multinomial(Loss):
         return out
 
     def prox_classes(
-        self,
-        v: Array,
-        shift: Array,
-        y: Array,
-        weight: Array,
-        penalty: float,
-        z: Array,
-        gradient: Array,
-        engine: Engine,
+        self, v: Array, shift: Array, rows: Rows, penalty: float, z: Array, gradient: Array, engine: Engine
     ) -> tuple[Array, Array]:
         r"""Minimise ``s l(z + shift) + r/2 |z - v|^2`` for each sample, in place.
 
-        Shapes: v, shift, z, gradient (C N,); y, weight (N,); sums (C,); slope (C, C).
+        Shapes: v, shift, z, gradient (C N,); sums (C,); slope (C, C).
         Scaling: penalty summed scaling.
         """
-        n, kernel = len(y), self.kernels().prox
+        n, kernel = len(rows.y), self.kernels().prox
         centre, moved, point, slopes = (a.reshape(-1, n) for a in (v, shift, z, gradient))
         classes = len(centre)
 
-        def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        def piece(part: tuple[int, int]) -> tuple[Array, Array]:
             slope = np.zeros((classes, classes))
-            kernel(centre, moved, y, weight, penalty, point, slopes, slope, *rows)
-            return slopes[:, slice(*rows)].sum(axis=1), slope
+            kernel(centre, moved, rows.y, rows.weight, penalty, point, slopes, slope, *part)
+            return slopes[:, slice(*part)].sum(axis=1), slope
 
         sums, total = engine.sums(piece, engine.leaves(n))
         return sums, 0.5 * (total + total.T)

@@ -47,8 +47,8 @@ class PartyLambda:
     factors: list[float]  # :math:`c_m`: what a party's columns are multiplied by
     common: float  # lambda in records: that of the parties without their own
 
-    def original(self, weights: Sequence[Array]) -> list[Array]:
-        """Weights for the parties' own columns, from those of scaled ones.
+    def original(self, weights: Sequence[Any]) -> list[Any]:
+        """Weights for the parties' own columns, or norms of these, from those of scaled ones.
 
         Shapes: each of weights (d_m,) or (d_m, C).
         """
@@ -60,10 +60,6 @@ class PartyLambda:
         Shapes: each of weights (d_m,) or (d_m, C).
         """
         return [own / factor for factor, own in zip(self.factors, weights, strict=True)]
-
-    def norms(self, norms: Sequence[float]) -> list[float]:
-        """Norms of the parties' weights, from those of scaled ones."""
-        return [factor * norm for factor, norm in zip(self.factors, norms, strict=True)]
 
 
 def party_lambda(

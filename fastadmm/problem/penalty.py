@@ -66,9 +66,16 @@ def is_one_sum(regularizers: Sequence[Regularizer], constraints: Sequence[Constr
     return len(alike) == 1 and around and all(own.separable for own in regularizers)
 
 
-def is_log_sum(regularizer: Regularizer, constraint: Constraint) -> bool:
-    """Whether a regularizer and a constraint are ``log_sum`` and all space."""
-    return isinstance(regularizer, LogSum) and isinstance(constraint, AllSpace)
+def penalty_traits(regularizers: Sequence[Regularizer], constraints: Sequence[Constraint]) -> dict[str, bool]:
+    """What the parties' regularisers and sets tell of a problem's traits."""
+    pairs = list(zip(regularizers, constraints))
+    return {
+        "ridge": all(is_ridge(own, allowed) for own, allowed in pairs),
+        "convex_penalty": all(own.convex for own in regularizers),
+        "a_sum": is_one_sum(regularizers, constraints),
+        "coupled": any(allowed.coupled for allowed in constraints),
+        "log_sum": all(isinstance(r, LogSum) and isinstance(c, AllSpace) for r, c in pairs),
+    }
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, g
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
-from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_log_sum, is_one_sum, is_ridge
+from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_ridge, penalty_traits
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
@@ -116,16 +116,12 @@ class Problem:
         sets = self.party_constraints
         return Traits(
             smooth=self.loss.smooth,
-            ridge=self.is_ridge,
             convex=self.convex,
-            convex_penalty=all(r.convex for r in self.party_regularizers),
-            a_sum=is_one_sum(self.party_regularizers, sets),
             vector=self.loss.vector,
             n_parties=self.n_parties,
             n_outputs=self.n_outputs,
             ball=any(math.isfinite(own.radius) for own in sets),
-            coupled=any(own.coupled for own in sets),
-            log_sum=all(is_log_sum(r, c) for r, c in zip(self.party_regularizers, sets)),
+            **penalty_traits(self.party_regularizers, sets),
         )
 
     def describe_penalty(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ Array = np.ndarray
 MAX_CLASSES = 1000
 
 
-def _refuse(y: Array, wrong: Array, why: str) -> None:
+def refuse(y: Array, wrong: Array, why: str) -> None:
     """Refuse the first of the wrong targets. Shapes: y, wrong (N,)."""
     if wrong.any():
         i = int(np.argmax(wrong))
@@ -40,7 +40,7 @@ def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None
 
 def check_soft_labels(y: Array, weight: Array) -> None:
     """Require targets in [0, 1], not all of one class. Shapes: y, weight (N,)."""
-    _refuse(y, (y < 0) | (y > 1), "is outside [0, 1]; map the two classes to 0 and 1")
+    refuse(y, (y < 0) | (y > 1), "is outside [0, 1]; map the two classes to 0 and 1")
     seen = y[weight > 0]
     if seen.min() == seen.max() and seen[0] in (0.0, 1.0):
         raise InputError(f"y: only one class is present ({seen[0]:g}); two are needed")
@@ -48,46 +48,21 @@ def check_soft_labels(y: Array, weight: Array) -> None:
 
 def check_labels(y: Array, weight: Array) -> None:
     """Require targets 0 and 1, both present. Shapes: y, weight (N,)."""
-    _refuse(y, (y != 0) & (y != 1), "is not 0 or 1; this loss takes hard labels only")
+    refuse(y, (y != 0) & (y != 1), "is not 0 or 1; this loss takes hard labels only")
     check_soft_labels(y, weight)
 
 
 def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: str) -> None:
     """Require targets that are not negative and, with an intercept, not all zero. Shapes: y, weight (N,)."""
-    _refuse(y, y < 0, f"is negative; the {loss} loss needs {needs}")
+    refuse(y, y < 0, f"is negative; the {loss} loss needs {needs}")
     if fit_intercept and not (y[weight > 0] > 0).any():
         raise InputError(f"y: all targets are zero; the {loss} loss needs a positive one to fit an intercept")
-
-
-def check_shares(y: Array, weight: Array, fit_intercept: bool) -> None:
-    """Require shares of successes and, with an intercept, both successes and failures.
-
-    Shapes: y, weight (N,).
-    """
-    needs = "the binomial loss needs successes / trials, and the trials as sample weights"
-    _refuse(y, ~((y >= 0) & (y <= 1)), f"is outside [0, 1]; {needs}")
-    seen = y[weight > 0]
-    if fit_intercept and seen.min() == seen.max() and seen[0] in (0.0, 1.0):
-        what = "successes" if seen[0] == 0.0 else "failures"
-        raise InputError(f"y: no {what} at all; the binomial loss needs some to fit an intercept")
-
-
-def check_positive(y: Array, loss: str) -> None:
-    """Require targets above zero. Shapes: y (N,)."""
-    needs = f"the {loss} loss needs targets above 0 (tweedie takes zeros)"
-    _refuse(y, ~(y > 0), f"is not positive; {needs}")
-
-
-def check_whole(y: Array, loss: str) -> None:
-    """Require whole numbers. Shapes: y (N,)."""
-    needs = f"the {loss} loss needs counts: pass the logarithm of an exposure as the offset"
-    _refuse(y, y != np.floor(y), f"is not a whole number; {needs}")
 
 
 def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
     """Require class numbers 0, 1, 2 and so on, at least two of them present. Shapes: y, weight (N,)."""
     wrong = (y < 0) | (y != np.floor(y)) | (y >= MAX_CLASSES)
-    _refuse(y, wrong, f"is no class number; number the classes 0, 1, 2 ... (at most {MAX_CLASSES})")
+    refuse(y, wrong, f"is no class number; number the classes 0, 1, 2 ... (at most {MAX_CLASSES})")
     present = np.bincount(y.astype(np.int64), weight) > 0
     if present.sum() < 2:
         raise InputError(f"y: only one class is present ({int(np.argmax(present))}); two are needed")

@@ -151,7 +151,7 @@ def dual_of(
 
     found = sums(given)
     norms = math.sqrt(found[2]), math.sqrt(found[5])
-    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
+    own = 16.0 * UNIT * loss.rounding_norm(given, problem, norms, engine)
     if found[2] == 0.0 and not given.any():
         u = given  # zero itself is feasible, and only nearly a gradient
     error = own * math.sqrt(n) if u is None else 0.0
@@ -188,7 +188,7 @@ def judge(
         off += gamma(few) * (value.sizes + base) + wide * wide * weighed
     elif weighed > 0.0 or problem.entry_roundings > 0.0 or problem.offset.any():
         off += wide * (weighed + base)  # else z is the intercept itself
-    here = value.z, problem.y, problem.weight, dual.weight, off, engine
+    here = value.z, problem, dual.weight, off, engine
     bend = 0.5 * loss.most_curvature(*here) * off * off if loss.smooth else 0.0
     jump = 0.0 if loss.smooth or off == 0.0 else loss.slope_change(*here)
     extra = dual.own * math.sqrt(n * problem.n_outputs)

@@ -16,7 +16,7 @@ from fastadmm.other_names import choose_instead
 from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.losses import LOSSES, parse_loss
 from fastadmm.problem.party_lambda import PartyLambda, party_lambda, scales_with_lambda
-from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
+from fastadmm.problem.penalty import check_compatible, penalty_traits
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.schemes.registry import choose_scheme
@@ -141,12 +141,8 @@ def traits_of(config: RunConfig, sets: Sequence[Constraint], **known: Any) -> Tr
     regularizer = penalty_arguments(config)["regularizer"]
     return Traits(
         smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
-        ridge=all(is_ridge(regularizer, own) for own in sets),
         convex=is_convex(config),
-        convex_penalty=regularizer.convex,
-        a_sum=is_one_sum([regularizer] * len(sets), sets),
-        log_sum=all(is_log_sum(regularizer, own) for own in sets),
-        coupled=any(own.coupled for own in sets),
+        **penalty_traits([regularizer] * len(sets), sets),
         **known,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.files.atomic import plain
 from fastadmm.files.reading import json_of
 
 Array = np.ndarray
@@ -61,11 +62,8 @@ class RoundRecord:
 
         Without a value there is no key ``stationarity``, ``validation`` or ``gap_within``.
         """
-        values = {k: _finite(v) for k, v in asdict(self).items() if k != "exchanges"}
-        for name in _SELDOM:
-            if getattr(self, name) is None:
-                del values[name]
-        return values
+        left_out = {"exchanges", *(name for name in _SELDOM if getattr(self, name) is None)}
+        return {k: plain(v) for k, v in asdict(self).items() if k not in left_out}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
@@ -76,16 +74,6 @@ class RoundRecord:
             k: math.inf if v is None and k not in optional else v for k, v in values.items() if k in known
         }
         return cls(**kept)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return value
 
 
 class KeptModel:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from fastadmm.problem.loss import Loss
 
+#: What a label must be where there are two classes.
+_BINARY = "classes must be given as 0 and 1"
+
 #: Number of bins of the calibration curve.
 CALIBRATION_BINS = 10
 
@@ -28,13 +31,9 @@ def classification_metrics(
 ) -> dict[str, Any]:
     """Metrics of predicted probabilities for two classes. Shapes: y01, p, sample_weight (N,)."""
     y, prob, weight = _checked(y01, p, sample_weight, what="p")
-    _check_binary(y)
-    outside = np.flatnonzero((prob < 0.0) | (prob > 1.0))
-    if outside.size:
-        raise InputError(
-            f"p[{outside[0]}] is {prob[outside[0]]:g}: probabilities lie in [0, 1]; "
-            "pass predict_proba, not scores"
-        )
+    _refuse("y", y, (y != 0.0) & (y != 1.0), _BINARY)
+    why = "probabilities lie in [0, 1]; pass predict_proba, not scores"
+    _refuse("p", prob, (prob < 0.0) | (prob > 1.0), why)
     found = _of_probabilities(y.astype(np.intp), np.column_stack([1.0 - prob, prob]), weight)
     auc, calibration = _auc(y, prob, weight), _calibration(y, prob, weight)
     return {**found, "auc": auc, "brier": 0.5 * found["brier"], "calibration": calibration}
@@ -66,9 +65,7 @@ def multiclass_metrics(
     if prob.shape[1] != len(classes):
         raise InputError(f"p has {prob.shape[1]} columns for {len(classes)} classes: pass one per class")
     wrong = ~((prob >= 0.0) & (prob <= 1.0)).all(axis=1) | ~(np.abs(prob.sum(axis=1) - 1.0) <= 1e-6)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"p[{row}] is {prob[row]}: probabilities lie in [0, 1] and sum to 1")
+    _refuse("p", prob, wrong, "probabilities lie in [0, 1] and sum to 1")
     predicted = np.argmax(prob, axis=1)
     rows: list[dict[str, Any]] = []
     for c, name in enumerate(classes):
@@ -168,7 +165,7 @@ def quick_metrics(
     # Near divergence z is finite but its square is not; such a value is reported as undefined.
     with np.errstate(over="ignore", invalid="ignore"):
         if task == "classification":
-            _check_binary(y_)
+            _refuse("y", y_, (y_ != 0.0) & (y_ != 1.0), _BINARY)
             total, ones = weight.sum(), y_ == 1.0
             # log(1 + exp(-z)) for class 1 and log(1 + exp(z)) for class 0: no cancellation, no overflow.
             loss = weight @ np.logaddexp(0.0, np.where(ones, -z_, z_)) / total
@@ -272,12 +269,10 @@ def _checked(
         if array.shape != y_.shape:
             raise InputError(f"{name} has shape {array.shape} but y {y_.shape}: pass one value per row")
     for name, array in (("y", y_), (what, values_), ("sample_weight", weight)):
-        if (finite or name != what) and not np.isfinite(array).all():
-            row = int(np.flatnonzero(~np.isfinite(array))[0])
-            raise InputError(f"{name}[{row}] is {array[row]}: metrics need finite values")
-    if weight.min() < 0.0:
-        row = int(np.argmin(weight))
-        raise InputError(f"sample_weight[{row}] is {weight[row]:g}: weights must not be negative")
+        if finite or name != what:
+            _refuse(name, array, ~np.isfinite(array), "metrics need finite values")
+    least = weight.min()
+    _refuse("sample_weight", weight, (weight < 0.0) & (weight == least), "weights must not be negative")
     if weight.sum() == 0.0:
         raise InputError("sample_weight is zero for every row: at least one row must count")
     return y_, values_, weight
@@ -290,15 +285,13 @@ def _checked_classes(
     if scores_.ndim != 2 or scores_.shape[1] < 2:
         raise InputError(f"{what} has shape {scores_.shape}: pass one column per class, two at least")
     y_, _, weight = _checked(y, scores_[:, 0], sample_weight, what=what, finite=False)
-    wrong = np.flatnonzero((y_ < 0.0) | (y_ >= scores_.shape[1]) | (y_ != np.floor(y_)))
-    if wrong.size:
-        raise InputError(
-            f"y[{wrong[0]}] is {y_[wrong[0]]:g}: classes must be given as 0 to {scores_.shape[1] - 1}"
-        )
+    wrong = (y_ < 0.0) | (y_ >= scores_.shape[1]) | (y_ != np.floor(y_))
+    _refuse("y", y_, wrong, f"classes must be given as 0 to {scores_.shape[1] - 1}")
     return y_.astype(np.intp), scores_, weight
 
 
-def _check_binary(y: NDArray) -> None:
-    wrong = np.flatnonzero((y != 0.0) & (y != 1.0))
-    if wrong.size:
-        raise InputError(f"y[{wrong[0]}] is {y[wrong[0]]:g}: classes must be given as 0 and 1")
+def _refuse(name: str, values: NDArray, wrong: NDArray, why: str) -> None:
+    """Refuse the first of the wrong values, numbers or rows of them. Shapes: wrong (N,)."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{name}[{row}] is {values[row]:{'g' if values.ndim == 1 else ''}}: {why}")

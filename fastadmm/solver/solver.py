@@ -180,7 +180,7 @@ class Solver(Run):
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
-                norms = self.problem.own_lambda.norms(norms)
+                norms = self.problem.own_lambda.original(norms)
             test, validation = None, None
             if self.problem.test is not None:
                 z = yield from self._predictor("test", self.problem.test)

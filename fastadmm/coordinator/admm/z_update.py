@@ -70,7 +70,7 @@ def _class_prox(
 
     def prox(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         moved = shifted(problem.offset, b)
-        return loss.prox_classes(centre, moved, problem.y, problem.weight, penalty, z, u, engine)
+        return loss.prox_classes(centre, moved, problem, penalty, z, u, engine)
 
     return prox
 
@@ -92,7 +92,7 @@ def _prox(
 
         def prox(b: float) -> tuple[float, float]:
             shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
-            return loss.prox(centre, shift, y, weight, penalty, z, u, engine)
+            return loss.prox(centre, shift, problem, penalty, z, u, engine)
 
         return prox
     from fastadmm.kernels.sharing import centres_in_metric, prox_in_metric

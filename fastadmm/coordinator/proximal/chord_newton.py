@@ -253,10 +253,8 @@ class ClassPasses(Passes):
         problem, shared, gradient = self.problem, self.shared, np.empty(self.problem.message_size)
         if shared.common:
             total, lifts = np.empty_like(gradient), np.ravel(intercept)
-            given = shared.messages, shared.by_class(move), origin, problem.offset, lifts
-            loss, slopes, rises = multinomial_of(problem).advance_classes(
-                *given, problem.y, problem.weight, total, gradient, self.engine
-            )
+            given = shared.messages, shared.by_class(move), origin, problem, lifts, total, gradient
+            loss, slopes, rises = multinomial_of(problem).advance_classes(*given, self.engine)
             products = slopes[shared.classes, shared.rows]
             rises = rises[: self.lead]
             return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
