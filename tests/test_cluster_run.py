@@ -141,6 +141,7 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
     "settings",
     [
         {"loss": "hinge", "constraint": "ball:0.5"},
+        {"directions": "both"},
         {"loss": "multinomial", "directions": "one"},
         {"regularizer": "l1"},
     ],

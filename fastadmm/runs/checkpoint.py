@@ -28,11 +28,8 @@ _ROWS = "fastadmm-rows-checkpoint"
 #: Where messages are in what a solver exports.
 MESSAGES = ("messages", "directions/messages")
 
-#: Arrays of rows that have one dimension, also where there are several numbers for a row.
-_FLAT = (
-    *("total", "metric", "span_reference", "curvature", "repaired", "centre"),
-    *("z", "u", "last_residual", "last_image"),
-)
+#: Arrays that have a line of their own for each of several numbers of a row; all others have one dimension.
+_LINES = (*MESSAGES, "witness", "asked", "asked_images")
 
 #: The newest checkpoint and one to fall back to, should the newest be damaged.
 _KEEP = 2
@@ -131,7 +128,7 @@ class Rows:
                 whole[key] = held
                 continue
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
-            whole[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
+            whole[key] = together if key in _LINES else together.reshape(-1)
         return whole
 
 
