@@ -7,9 +7,9 @@ import pytest
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import descent_solver
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st

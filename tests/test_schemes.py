@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING
+from fastadmm.coordinator.admm.penalty_rule import GAUSS_SEIDEL, JACOBI, SHARING
 from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status

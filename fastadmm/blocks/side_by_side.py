@@ -19,9 +19,6 @@ _ENTRIES_AT_A_TIME = 1 << 16
 #: So many rows tell about how long the others are.
 _ROWS_COUNTED = 1 << 12
 
-#: Columns with a larger share of stored entries do not count as sparse.
-MOSTLY = 0.5
-
 #: All columns of several parties.
 Rows = CSRBlock | DenseBlock
 

@@ -38,7 +38,7 @@ def repaired_gradient(
     Shapes: messages (K, N); z, gradient, the result (N,).
     Scaling: z, gradient summed scaling.
     """
-    from fastadmm.coordinator.proximal.weights_program import descent_solver
+    from fastadmm.method.span import descent_solver
 
     k, extra = len(slope), int(problem.fit_intercept)
     chosen = None if basis is None else scipy.linalg.block_diag(basis, np.eye(extra))

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.conversation.exchange import Answers, Exchange
-from fastadmm.coordinator.admm.order import SHARING
+from fastadmm.coordinator.admm.penalty_rule import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
 from fastadmm.privacy.fusion_mechanisms import Channel

@@ -16,7 +16,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
-from fastadmm.coordinator.admm.order import JACOBI, SHARING
+from fastadmm.coordinator.admm.penalty_rule import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.fusion import FusionSolver

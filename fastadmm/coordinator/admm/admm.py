@@ -36,8 +36,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
-from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule, PenaltyRule
+from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule, Order, PenaltyRule
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.coordinator.stationarity import (
     Progress,

@@ -1,4 +1,4 @@
-r"""Penalty adaptation: r moves to where primal and dual residual shrink together.
+r"""The order of parties in ADMM, and its penalty: r moves to where primal and dual residual shrink together.
 
 The rule of SCS (O'Donoghue 2021), on what the coordinator has anyway: after
 rounds 3, 6, 12 and so on, r is multiplied by the square root of the geometric
@@ -120,3 +120,23 @@ class CurvatureRule(Saved):
         if highest < _LEAST_SPREAD * lowest:
             return None
         return engine.each(np.divide, omega, engine.mean(omega), out=omega), _SHARE * mean
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.admm`."""
+
+    name: str  # of the scheme
+    parallel: bool  # whether parties answer at the same time
+    majorised: bool  # whether tau is the number of parties (else 1)
+    convergent: bool  # whether convergence on every convex problem is a theorem
+    accelerated: bool
+
+    def tau(self, n_parties: int) -> float:
+        """Majorisation factor for M parties."""
+        return float(n_parties) if self.majorised else 1.0
+
+
+SHARING = Order("sharing", parallel=True, majorised=True, convergent=True, accelerated=True)
+JACOBI = Order("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False)
+GAUSS_SEIDEL = Order("gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING, Order
+from fastadmm.coordinator.admm.penalty_rule import GAUSS_SEIDEL, JACOBI, SHARING, Order
 from fastadmm.method.scheme import Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 

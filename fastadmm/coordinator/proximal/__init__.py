@@ -5,7 +5,7 @@ Rounds by directions
     what a party answers. Several classes: ``multinomial``, with ``parts``. Not convex: ``descent``.
 
 The model: the best combination of points
-    ``best_response``, ``shared_hull``, ``shared_directions``, ``weights_program``.
+    ``best_response``, ``shared_hull``, ``shared_directions``.
 
 The proposal: Newton's method over faces
     ``face_search``, ``chord_newton``, ``segment_search``. Several classes: ``class_newton``.

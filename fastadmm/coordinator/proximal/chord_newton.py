@@ -18,12 +18,11 @@ import numpy as np
 
 from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, predictor
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.weights_program import descent_solver, positive_definite
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
 from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.method.line_length import SHALLOW, best_length
-from fastadmm.method.span import Secant
+from fastadmm.method.span import Secant, descent_solver, positive_definite
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 

@@ -24,8 +24,8 @@ from fastadmm.coordinator.proximal.chord_newton import (
     passes_over,
 )
 from fastadmm.coordinator.proximal.parts import HullPoint, loss_at
-from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
+from fastadmm.method.span import descent_solver
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 
