@@ -154,10 +154,12 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.comm import MpiComm
-from test_cluster import every_weight_of, options_of, problem_of
+from fastadmm.solver.options import SolverOptions
+from test_cluster import every_weight_of, problem_of
 from workers import solve_rows
 comm = MpiComm()
-found = every_weight_of(solve_rows(problem_of("logistic"), comm, options_of()))
+options = SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)
+found = every_weight_of(solve_rows(problem_of("logistic"), comm, options))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
 """

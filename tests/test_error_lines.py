@@ -137,7 +137,7 @@ def _compare(table, home, capsys):
     now = told(home, capsys, known)
     if "FASTADMM_WRITE_SNAPSHOTS" in os.environ:
         table.write_text(now, encoding="utf-8")
-    assert now.splitlines() == known.splitlines()
+    assert now.splitlines() == table.read_text(encoding="utf-8").splitlines()
     return now
 
 
