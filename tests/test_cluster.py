@@ -154,12 +154,10 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.comm import MpiComm
-from fastadmm.solver.options import SolverOptions
-from test_cluster import every_weight_of, problem_of
+from test_cluster import SolverOptions, every_weight_of, problem_of
 from workers import solve_rows
 comm = MpiComm()
-options = SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)
-found = every_weight_of(solve_rows(problem_of("logistic"), comm, options))
+found = every_weight_of(solve_rows(problem_of("logistic"), comm, SolverOptions(max_rounds=8, n_threads=1)))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
 """
