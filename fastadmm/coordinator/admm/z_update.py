@@ -40,8 +40,7 @@ def update_z_u(
     Scaling: penalty summed scaling.
     """
     vector, nothing = problem.loss.vector, np.zeros(problem.n_outputs)
-    given = problem, total, u_before, penalty, z, u, engine
-    prox: Any = _class_prox(*given) if vector else _prox(*given, metric)
+    prox = _prox(problem, total, u_before, penalty, z, u, engine, metric)
     if not problem.fit_intercept:
         prox(nothing if vector else 0.0)
         return nothing if vector else 0.0
@@ -56,25 +55,6 @@ def update_z_u(
     return b
 
 
-def _class_prox(
-    problem: Problem,
-    total: np.ndarray,
-    u_before: np.ndarray,
-    penalty: float,
-    z: np.ndarray,
-    u: np.ndarray,
-    engine: Engine,
-) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """As :func:`_prox` with C numbers per sample, for C intercepts."""
-    loss, centre = multinomial_of(problem), total + u_before / penalty
-
-    def prox(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        moved = shifted(problem.offset, b)
-        return loss.prox_classes(centre, moved, problem, penalty, z, u, engine)
-
-    return prox
-
-
 def _prox(
     problem: Problem,
     total: np.ndarray,
@@ -84,9 +64,14 @@ def _prox(
     u: np.ndarray,
     engine: Engine,
     metric: np.ndarray | None,
-) -> Callable[[float], tuple[float, float]]:
-    """What writes z and u for an intercept; sums of the new u and of its derivatives in that."""
+) -> Callable[[Any], tuple[Any, Any]]:
+    """What writes z and u for an intercept, or C; sums of the new u and of its derivatives in that."""
     loss, y, weight = problem.loss, problem.y, problem.weight
+    if loss.vector:
+        several, centres = multinomial_of(problem), total + u_before / penalty
+        return lambda b: several.prox_classes(
+            centres, shifted(problem.offset, b), problem, penalty, z, u, engine
+        )
     if metric is None:
         centre = engine.plus(total, u_before, factor=1.0 / penalty)
 
