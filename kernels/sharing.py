@@ -49,7 +49,7 @@ def shift_of_targets(messages, z, u, penalty, metric, tau, out, start, stop):
 
 @kernel
 def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, stop):
-    """Over-relax messages; see :func:`fastadmm.coordinator.admm.messages.relax`.
+    """Over-relax messages; see :mod:`fastadmm.coordinator.admm.admm`.
 
     Shapes: before (M, N); z (N,); messages (M, N); out (M, N); total, relaxed (N,).
     ``before``: messages where the round started. ``z``: there, too. ``messages``: the parties' answers.

@@ -70,7 +70,7 @@ SUMS = ("subspace_sums",)
 #: Of standard errors between parties, after a run: see :class:`fastadmm.inference.between.InferenceParty`.
 _INFERENCE = ("inference",)
 
-#: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
+#: Of the face of a party's weights: see :mod:`fastadmm.parties.face`.
 _FACE = "basis: matrix, slope: vector, stiffness: matrix, curvature: matrix?"
 
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
