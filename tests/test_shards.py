@@ -3,13 +3,16 @@
 import io
 import json
 import shutil
+import tomllib
 from contextlib import redirect_stdout
 
 import h5py
 import numpy as np
 import pytest
+import tomli_w
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store.partition import check_shards, open_partition
+from fastadmm.store.transform import Transform
 
 from run_tools import run
 from shards import cut_partition
@@ -101,6 +104,9 @@ def test_training_on_shards_gives_the_bits_of_the_whole(cut, tmp_path):
         (lambda d: _copy(d.parent / "whole.parts", d / "shard-2"), "not a shard"),
         (lambda d: _edit(d / "shards.toml", "shards = 4", "shards = 3"), "digest differs"),
         (lambda d: _edit(d / "shard-1/partition.toml", "first_row = 0", "first_row = 1"), "digest differs"),
+        (lambda d: _other_classes(d / "shard-2/labels.h5"), "shard-2: other parties, columns or classes"),
+        (lambda d: _other_scaling(d / "shard-2/party-2.h5"), "shard-2: other parties, columns or classes"),
+        (lambda d: _no_contents(d / "shard-1/partition.toml"), "not one digest for each party"),
     ],
 )
 def test_shards_that_are_no_whole_are_refused(cut, tmp_path, spoil, said):
@@ -135,6 +141,24 @@ def _plain(block):
 def _copy(source, target):
     shutil.rmtree(target)
     shutil.copytree(source, target)
+
+
+def _other_classes(path):
+    with h5py.File(path, "r+") as file:
+        file.attrs["classes"] = file.attrs["classes"][::-1]
+
+
+def _other_scaling(path):
+    with h5py.File(path, "r+") as file:
+        del file["transform"]
+        Transform(scale=np.full(4, 2.0)).to_group(file.create_group("transform"))
+
+
+def _no_contents(path):
+    told = tomllib.loads(path.read_text())
+    del told["digest"]
+    told["shard"]["content_digests"] = []
+    path.write_text(tomli_w.dumps(told))
 
 
 def _edit(path, old, new):

@@ -1,7 +1,9 @@
 """The store: round trips, streaming, atomic writes, full disks, digests, the format as documented."""
 
 import doctest
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -18,6 +20,7 @@ from fastadmm.store.elements import (
     write_array,
     write_strings,
 )
+from fastadmm.store.encoder import DESCRIBED, Bins, ColumnEncoding, Encoder
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelWriter, open_labels
 from fastadmm.store.partition import create_partition, open_partition
@@ -507,3 +510,38 @@ def test_documented_example(tmp_path, monkeypatch):
     )
     assert tried > 10
     assert failures == 0
+
+
+@pytest.mark.parametrize("key", ["fill", "low", "reading", "other", "levels", "bins"])
+@pytest.mark.parametrize("value", ["1.5", None, [1.0], {}], ids=str)
+def test_encoders_of_other_types_are_refused(key, value):
+    document = Encoder((ColumnEncoding("a"),)).to_json()
+    if value or key not in ("levels", "bins", "reading"):  # else nothing is said
+        document["columns"][0][key] = value
+        with pytest.raises(FormatError, match="encoder"):
+            Encoder.from_json(document, "x.json: encoder")
+
+
+BINS = Bins((0.5,), (), (0.1, 0.2, 0.0), (1.0, 2.0, 0.0), (2.0, 1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reading": "zzz"},
+        {"low": 1.0},
+        {"other": 3},
+        *({"bins": replace(BINS, **own)} for own in ({"edges": (0.5, 0.1)}, {"woe": (0.1, math.inf, 0.0)})),
+        *({"bins": replace(BINS, **own)} for own in ({"events": (1.0,)}, {"groups": (0, 7)})),
+    ],
+    ids=str,
+)
+def test_encoders_that_cannot_be_applied_are_refused(wrong, tmp_path):
+    """Whatever their digest says: anybody can write one."""
+    encoder = Encoder((ColumnEncoding("a", **wrong),), DESCRIBED)
+    with pytest.raises(FormatError, match="encoder"):
+        Encoder.from_json(encoder.to_json(), "x.json: encoder")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        encoder.to_group(file.create_group("encoder"))
+        with pytest.raises(FormatError, match="encoder"):
+            Encoder.of_file(file)

@@ -337,7 +337,7 @@ class FusionPrivacy(DifferentialPrivacy):
 
     def label_holder(self, names: Sequence[str]) -> str | None:
         """The party that holds the labels."""
-        return self.label_party or names[0]
+        return names[0] if self.label_party is None else self.label_party
 
 
 #: Class of each mode, the default first.

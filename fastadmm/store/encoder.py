@@ -68,6 +68,17 @@ class Bins:
         """Bin of each number. Shapes: values (N,)."""
         return np.searchsorted(np.array(self.edges), values, "left")
 
+    def valid(self, n_levels: int) -> bool:
+        """Whether its parts agree; -1 levels for a column of numbers."""
+        size, edges = len(self.woe), np.array(self.edges)
+        numbers = np.array([*self.edges, *self.woe, *self.events, *self.others, self.low, self.high])
+        if size < 2 or len(self.events) != size or len(self.others) != size or not np.isfinite(numbers).all():
+            return False
+        if n_levels < 0:
+            return len(edges) == size - 2 and not self.groups and bool((np.diff(edges) > 0.0).all())
+        inside = all(0 <= group < size - 1 for group in self.groups)
+        return not len(edges) and len(self.groups) == n_levels and inside
+
 
 @dataclass(frozen=True)
 class ColumnEncoding:
@@ -168,6 +179,23 @@ class Encoder:
                 texts.append("no bins" if column.bins is None else _bins_text(column.bins))
         return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
 
+    def checked(self) -> Encoder:
+        """The encoder, if its columns can be applied: anybody can write a digest.
+
+        Raises
+        ------
+        ValueError
+            A column's reading, category, bounds or bins are none.
+        """
+        for column in self.columns:
+            CellReading.parse(column.reading)
+            n_levels = -1 if column.levels is None else len(column.levels)
+            if not (column.low <= column.high and -1 <= column.other < max(n_levels, 0)):
+                raise ValueError(column.name)
+            if column.bins is not None and not column.bins.valid(n_levels):
+                raise ValueError(column.name)
+        return self
+
     @property
     def _version(self) -> int:
         """Number of the first version that has all of it."""
@@ -225,13 +253,16 @@ class Encoder:
         def lists(key: str, counts: str) -> list[tuple[str, ...] | None]:
             """The texts of each column, which are stored one column after another; None where it has none."""
             texts = iter(h5.read_strings(h5group, key))
-            return [None if count < 0 else tuple(islice(texts, count)) for count in numbers(counts)]
+            found = [None if count < 0 else tuple(islice(texts, count)) for count in numbers(counts)]
+            if list(texts):
+                raise ValueError(key)
+            return found
 
-        fields: dict[str, Any] = {"name": h5.read_strings(h5group, "columns")}
-        fields |= {"levels": lists("levels", "level_counts"), "fill": numbers("fill")}
-        fields |= {"fill_level": numbers("fill_level"), "indicator": map(bool, numbers("indicator"))}
         # What does not fit together does not agree with the digest either.
-        with suppress(AttributeError, IndexError, TypeError, ValueError):
+        with suppress(AttributeError, IndexError, TypeError, ValueError, struct.error):
+            fields: dict[str, Any] = {"name": h5.read_strings(h5group, "columns")}
+            fields |= {"levels": lists("levels", "level_counts"), "fill": numbers("fill")}
+            fields |= {"fill_level": numbers("fill_level"), "indicator": map(bool, numbers("indicator"))}
             if version >= 1:
                 fields |= dict(zip(("low", "high"), zip(*numbers("bounds")))) | {"other": numbers("other")}
             if version >= 2:
@@ -245,7 +276,7 @@ class Encoder:
                 h5.read_attribute(h5group, key, str) for key in ("missing", "prefix", "digest")
             )
             encoder = cls(columns, missing, prefix)
-            if encoder.digest() == digest:
+            if encoder.checked().digest() == digest:
                 return encoder
         raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
 
@@ -268,8 +299,8 @@ class Encoder:
                 own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
                 columns.append(ColumnEncoding(**own | {"bins": _bins_of(entry.get("bins"))}))
             encoder = cls(tuple(columns), document["missing"], document["prefix"])
-            agree = encoder.digest() == document["digest"]
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            agree = encoder.checked().digest() == document["digest"]
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error):
             raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
         if not agree:
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")

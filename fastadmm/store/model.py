@@ -166,9 +166,7 @@ class _Common:
     _: KW_ONLY
     penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
-    model_id: str = field(
-        default_factory=lambda: secrets.token_hex(8)
-    )  # the id in all files of the model, see model_id
+    model_id: str = field(default_factory=lambda: secrets.token_hex(8))  # the id in all files of the model
 
     def common(self) -> dict[str, Any]:
         """These fields, by name."""

@@ -153,6 +153,10 @@ def _read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         _check_file_name(party["file"], where, files)
     if "labels" in manifest:
         _check_file_name(manifest["labels"]["file"], f"{place}: [labels]", files)
+    if "shard" in manifest:
+        digests = manifest["shard"]["content_digests"]
+        if [str] * len(manifest["party"]) != list(map(type, digests)):
+            raise FormatError(f"{place}: [shard]: key 'content_digests': not one digest for each party")
     check_seal(manifest, manifest.pop("digest", None), place, _RESTORE)
     return manifest
 
@@ -396,6 +400,16 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
     return Partition(directory, n_samples, parties, labels, digest, manifest["task"], source, shard)
 
 
+def _columns_of(part: Partition) -> Any:
+    """What shards have in common: all but rows."""
+    labels, steps = part.labels, [[step.digest() for step in party.steps] for party in part.parties]
+    return (
+        part.task,
+        [(p.name, p.n_features, p.kind, p.dtype, own) for p, own in zip(part.parties, steps)],
+        labels and (labels.classes, labels.sample_weight is None, labels.offset is None, labels.reading),
+    )
+
+
 def _open_shards(path: Path, require_labels: bool) -> Partition:
     """Open all shards of a directory as the partition that was cut."""
     whole = _open(path / SHARDS, SHARDS_FORMAT, SHARDS_VERSIONS, {"shards": POSITIVE})
@@ -417,6 +431,12 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
         parts.append(part)
     check_shards(places)
     first = places[0][1]
+    for part in parts[1:]:
+        if _columns_of(part) != _columns_of(parts[0]):
+            raise InputError(
+                f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
+                "them"
+            )
     parties: list[PartyData] = [
         JoinedParty(path, own, digest)
         for digest, *own in zip(first.content_digests, *(part.parties for part in parts))

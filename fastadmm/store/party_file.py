@@ -86,6 +86,8 @@ class PartyWriter(Writer):
             raise self._bad("X", f"{row}: rows must be a real matrix, not {X.ndim}-dimensional {X.dtype}")
         if self.n_features is None:
             self.n_features = int(X.shape[1])
+        if X.shape[1] < 1:
+            raise InputError(f"{self._shown}: 0 columns; a party needs at least one")
         if X.shape[1] != self.n_features:
             raise self._bad("X", f"{row}: {X.shape[1]} columns instead of {self.n_features}")
         prepared = self._ids.prepare(ids, X.shape[0])
@@ -422,6 +424,8 @@ class _JoinedReader(RowReader):
         self._readers = [part.reader(keys) for part in party.parts]
         first = self._readers[0]
         self.dtypes, self.row_items = first.dtypes, first.row_items
+        if any(reader.dtypes != first.dtypes for reader in self._readers):
+            raise FormatError(f"{shown(party.path)}: party {party.name}: shards store numbers of other types")
         begins = [part.first_row if part.nnz is None else part.first_entry for part in party.parts]
         counts = [part.n_samples if part.nnz is None else part.nnz for part in party.parts]
         self._ranges = list(zip(begins, itertools.pairwise(itertools.accumulate(counts, initial=0))))
