@@ -16,9 +16,7 @@ from fastadmm.between.schema import (
     Request,
     answer_of,
     digest_of,
-    encode_message,
-    encode_refusal,
-    encode_request,
+    encoded,
     most_bytes,
     open_envelope,
     request_of,
@@ -58,7 +56,7 @@ def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | None]]:
     """Good ones: requests of every call, answers, a refusal; of answers, the call."""
     found: list[tuple[bytes, Asked | None]] = []
     for name in CALLS:
-        found.append((encode_request(request_with([(name, values_of(CALLS[name].arguments, rng))])), None))
+        found.append((encoded(request_with([(name, values_of(CALLS[name].arguments, rng))])), None))
     asked: Asked = ("respond_pair", {"gradient": np.ones(N), "coefficients": np.ones(2)})
     answer = {
         "squared_residual": 0.5,
@@ -66,15 +64,15 @@ def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | None]]:
         **{key: np.ones(N, dtype=np.float32) for key in ("first", "second")},
         **{"first_scale": 1.0, "second_scale": 2.0},
     }
-    found.append((encode_message(Message(RUN, "shop", 3, DIGEST, answer)), asked))
-    found.append((encode_refusal(Refusal("shop", 3, DIGEST, "lambda")), asked))
+    found.append((encoded(Message(RUN, "shop", 3, DIGEST, answer)), asked))
+    found.append((encoded(Refusal("shop", 3, DIGEST, "lambda")), asked))
     for call, rule in TASKS.items():
         about = {"run": RUN, "row_digest": DIGEST, "n_samples": 3} if "run" in rule.arguments else {}
         task = task_request(RUN, "shop", call, values_of(rule.arguments, rng) | about)
         said = values_of(rule.answer, rng)
         said.pop("class_scores", None)  # or they, or scores
-        found.append((encode_request(task), None))
-        found.append((encode_message(Message(RUN, "shop", 0, DIGEST, said)), task.calls[0]))
+        found.append((encoded(task), None))
+        found.append((encoded(Message(RUN, "shop", 0, DIGEST, said)), task.calls[0]))
     return found
 
 

@@ -26,7 +26,7 @@ from fastadmm.between.schema import (
     Request,
     answer_of,
     code_of,
-    encode_request,
+    encoded,
     open_envelope,
     table_digest,
 )
@@ -104,7 +104,7 @@ class Coordinator:
             calls = [(name, {"keys": keys} if "keys" in given else given) for name, given in calls]
         here = self.previous + 1 if number is None else number
         try:
-            return encode_request(Request(RUN, "a", here, self.previous, calls, self.answered))
+            return encoded(Request(RUN, "a", here, self.previous, calls, self.answered))
         except (ValueError, TypeError, OverflowError):
             return None
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fastadmm.between.agent import party_approve, party_step
 from fastadmm.between.hub import open_letter, sealed
-from fastadmm.between.schema import Body, Request, encode_request, message_bytes, pack_values
+from fastadmm.between.schema import Body, Request, encoded, message_bytes, pack_values
 from fastadmm.between.train import coordinator_start, coordinator_step
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 
@@ -114,7 +114,7 @@ def answer(folder: Path, request: Path, threads: int = 1) -> Path:
 
 
 def write_request(path: Path, request: Request) -> None:
-    path.write_bytes(sealed(encode_request(request)))
+    path.write_bytes(sealed(encoded(request)))
 
 
 def values_of(path: Path) -> list[tuple[str, dict[str, Any]]]:

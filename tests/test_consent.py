@@ -21,7 +21,7 @@ from fastadmm.between.consent import (
 )
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
+from fastadmm.between.schema import Request, answer_of, digest_of, encoded, open_envelope, table_digest
 from fastadmm.conversation.by_class import pack
 from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
@@ -71,7 +71,7 @@ class Asker:
 
     def ask(self, *calls):
         number = self.previous + 1
-        raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
+        raw = encoded(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
         got = self.agent.handle(CALLER, self.name, raw)
         envelope = open_envelope(got, len(got), "answer")
         if envelope.head["kind"] == "refusal":
@@ -253,7 +253,7 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
     # Status quotes callers too.
     forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
-    raw = encode_request(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
+    raw = encoded(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
     asker.agent.handle(forged, "A", raw)
     lines = agent_status(asker.state)
     assert any("'coordinator   " in line for line in lines)

@@ -21,7 +21,7 @@ from fastadmm.between.schema import (
     Refusal,
     Request,
     answer_of,
-    encode_request,
+    encoded,
     most_bytes,
     open_envelope,
     request_of,
@@ -77,7 +77,7 @@ def attacks() -> dict[str, tuple[str, Attack]]:
     """The code that is wanted, and what gives one of the agent, its next request and all before."""
 
     def sent(a: Agent, asked: Request, **changes: Any) -> str:
-        return refusal(a, encode_request(replace(asked, **changes)))
+        return refusal(a, encoded(replace(asked, **changes)))
 
     def but(r: Request, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
         (*_, (name, arguments)) = r.calls
@@ -239,7 +239,7 @@ def test_answers_that_are_none_or_make_no_round_are_not_kept(
         advance(folder, ask)
 
     def another(name: str, raw: bytes, seconds: float) -> bytes:
-        return parties.ask("party-1", encode_request(replace(opened(raw), party="party-1")), seconds)
+        return parties.ask("party-1", encoded(replace(opened(raw), party="party-1")), seconds)
 
     with pytest.raises((FormatError, InputError), match="party party-2"):
         advance(folder, another)
@@ -371,9 +371,9 @@ def test_what_nobody_may_ask_is_not_read(
     unknown = "0123456789abcdef"
     for run, caller, code in ((unknown, CALLER, "run"), (known, "somebody", "caller")):
         request = Request(run, "party-1", 1, 0, [("respond_pair", arguments)])
-        assert refusal(agent, encode_request(request), caller) == code
+        assert refusal(agent, encoded(request), caller) == code
     table = {"n_ids": 1, "request": long.view(np.uint8)}
-    assert refusal(agent, encode_request(task_request(unknown, "party-1", "intersect", table))) == "task"
+    assert refusal(agent, encoded(task_request(unknown, "party-1", "intersect", table))) == "task"
     assert not read
 
 

@@ -355,7 +355,7 @@ def test_the_label_holders_own_columns_need_no_agent(
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     from fastadmm.between.predict import _align
-    from fastadmm.between.schema import Message, digest_of, encode_message, open_envelope, request_of
+    from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
     from fastadmm.data_tools.alignment import file_ids
     from fastadmm.data_tools.psi import psi_respond
 
@@ -373,7 +373,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
             (tmp_path / "q").write_bytes(asked.arguments["request"].tobytes())
             psi_respond(ids, tmp_path / "q", tmp_path / "r")
             given = {"response": np.frombuffer((tmp_path / "r").read_bytes(), dtype=np.uint8)}
-        return encode_message(Message(asked.run, name, 0, digest_of(raw), given))
+        return encoded(Message(asked.run, name, 0, digest_of(raw), given))
 
     def align() -> Any:
         return _align(ask, "0" * 16, ["bank"], ids, tmp_path)

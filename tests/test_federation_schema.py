@@ -11,9 +11,7 @@ from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
     answer_of,
-    encode_message,
-    encode_refusal,
-    encode_request,
+    encoded,
     most_bytes,
     open_envelope,
     request_of,
@@ -30,7 +28,7 @@ RNG = np.random.default_rng(5)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_request_comes_back_and_its_bytes_do_not_depend_on_the_order_of_keys(name: str) -> None:
     values = values_of(CALLS[name].arguments, RNG)
-    raw = encode_request(request_with([(name, values), (name, values)]))
+    raw = encoded(request_with([(name, values), (name, values)]))
     back = decode(raw, None)
     assert [asked[0] for asked in back.calls] == [name, name]  # type: ignore[attr-defined]
     for _, found in back.calls:  # type: ignore[attr-defined]
@@ -41,25 +39,25 @@ def test_a_request_comes_back_and_its_bytes_do_not_depend_on_the_order_of_keys(n
             assert not isinstance(value, np.ndarray) or (
                 found[key].flags.writeable and found[key].flags.aligned
             )
-    assert encode_request(request_with([(name, dict(reversed(values.items())))] * 2)) == raw
-    assert encode_request(back) == raw  # type: ignore[arg-type]
+    assert encoded(request_with([(name, dict(reversed(values.items())))] * 2)) == raw
+    assert encoded(back) == raw  # type: ignore[arg-type]
 
 
 def test_numbers_keep_their_last_bit_and_one_bound_may_be_infinite() -> None:
     value = float(np.nextafter(0.1, 1))
     message = Message(RUN, "shop", 3, DIGEST, {"value": np.float64(value)})
-    assert decode(encode_message(message), ("dual_scale", {})).answer == {"value": value}  # type: ignore[attr-defined]
+    assert decode(encoded(message), ("dual_scale", {})).answer == {"value": value}  # type: ignore[attr-defined]
     message = Message(RUN, "shop", 3, DIGEST, {"value": math.inf})
-    raw = encode_message(message)
+    raw = encoded(message)
     assert decode(raw, ("dual_value", {})).answer == {"value": math.inf}  # type: ignore[attr-defined]
     with pytest.raises(ProtocolError, match="not finite"):
         decode(raw, ("dual_scale", {}))
     with pytest.raises(ProtocolError, match="nothing that could be sent"):
-        encode_message(Message(RUN, "shop", 3, DIGEST, {"value": math.nan}))
+        encoded(Message(RUN, "shop", 3, DIGEST, {"value": math.nan}))
 
 
 def test_layout_and_digest() -> None:
-    raw = encode_request(request_with([("respond", {"gradient": np.arange(5.0)})]))
+    raw = encoded(request_with([("respond", {"gradient": np.arange(5.0)})]))
     magic, version, n_head, n_body = struct.unpack_from("<8sIIQ", raw)
     assert (magic, version, n_body) == (b"fastadmm", 1, 40)
     begin = 24 + n_head + -n_head % 8
@@ -80,9 +78,9 @@ def test_layout_and_digest() -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_a_refusal_is_a_code_and_no_text(code: str) -> None:
     refusal = Refusal("shop", 3, DIGEST, code)
-    assert decode(encode_refusal(refusal), ("respond", {})) == refusal
+    assert decode(encoded(refusal), ("respond", {})) == refusal
     with pytest.raises(ProtocolError, match="unknown"):
-        decode(encode_refusal(Refusal("shop", 3, DIGEST, "x: y.h5 not found")), ("respond", {}))
+        decode(encoded(Refusal("shop", 3, DIGEST, "x: y.h5 not found")), ("respond", {}))
 
 
 def test_what_is_not_ours_is_refused() -> None:
@@ -96,10 +94,10 @@ def test_what_is_not_ours_is_refused() -> None:
     ]
     for key, value, match in bad:
         with pytest.raises(ProtocolError, match=match) as caught:
-            decode(encode_request(request_with([("respond", {**good, key: value})])), None)
+            decode(encoded(request_with([("respond", {**good, key: value})])), None)
         assert caught.value.refusal == "values"
     with pytest.raises(ProtocolError, match="'extra' is unknown here"):
-        decode(encode_request(request_with([("respond", {**good, "extra": 1.0})])), None)
+        decode(encoded(request_with([("respond", {**good, "extra": 1.0})])), None)
     # Another version too long and another spelling are refused.
     raw = messages(RNG)[0][0]
     with pytest.raises(ProtocolError, match="version 2") as caught:

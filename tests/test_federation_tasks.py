@@ -20,7 +20,7 @@ from fastadmm.between.schema import (
     Request,
     answer_of,
     digest_of,
-    encode_request,
+    encoded,
     open_envelope,
     task_request,
 )
@@ -100,7 +100,7 @@ class Party:
 
     def ask(self, task: Request | bytes, caller: str = CALLER, party: str = NAME) -> Any:
         """The answer's values, or the code of the refusal, which is in the log as well."""
-        raw = task if isinstance(task, bytes) else encode_request(task)
+        raw = task if isinstance(task, bytes) else encoded(task)
         said = self.agent.handle(caller, party, raw)
         sent = task if isinstance(task, Request) else self.predict()
         found = answer_of(open_envelope(said, len(said), "t"), sent.calls[0], -1, "t")
@@ -152,7 +152,7 @@ def test_predictions_are_limited(party: Party) -> None:
         (party.predict(), "somebody", NAME, "caller"),
         (party.predict(), CALLER, NAMES[0], "party"),
         (replace(party.predict(), calls=[("weights", {})]), CALLER, NAME, "call"),
-        (encode_request(party.predict())[:-1], CALLER, NAME, "damaged"),
+        (encoded(party.predict())[:-1], CALLER, NAME, "damaged"),
     ]:
         assert party.ask(task, caller, name) == code
     party.edit(last_day=datetime.date(2020, 1, 1))
@@ -162,7 +162,7 @@ def test_predictions_are_limited(party: Party) -> None:
     expected = summand_of_file(party.state / party.run / f"{NAME}.h5", open_party(party.rows)).values
     answer = party.ask(party.predict())
     assert answer["scores"].tobytes() == expected.tobytes()
-    raw = encode_request(party.predict())
+    raw = encoded(party.predict())
     first = party.agent.handle(CALLER, NAME, raw)
     party.agent.close()
     party.rows.write_bytes(b"gone")  # nothing is computed again
@@ -221,7 +221,7 @@ def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr("fastadmm.between.audit.AuditLog.add", full)
         with pytest.raises(error):
-            party.agent.handle(CALLER, NAME, encode_request(party.predict()))
+            party.agent.handle(CALLER, NAME, encoded(party.predict()))
     if killed:
         party.agent.close()
         party.restart()
@@ -434,7 +434,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     ]:
         assert party.ask(task) == code
     assert party.ask(ask(), "somebody") == "caller"
-    sent = encode_request(ask())
+    sent = encoded(ask())
     first = party.agent.handle(CALLER, NAME, sent)
     party.agent.close()
     party.agent = Agent(None, party.state, name=NAME, say=party.said.append)

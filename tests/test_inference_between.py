@@ -18,7 +18,7 @@ from fastadmm.between.predict import ask_inference
 from fastadmm.between.schema import (
     Refusal,
     answer_of,
-    encode_request,
+    encoded,
     open_envelope,
     request_of,
     task_request,
@@ -293,7 +293,7 @@ def asked(by_hand, tmp_path, quiet):
 
         def ask(again="", **changes):
             one = task_request(again or task.run, task.party, task.call, {**task.arguments, **changes})
-            raw = encode_request(one)
+            raw = encoded(one)
             said = parties.ask(NAMES[0], raw, 1.0)
             found = answer_of(open_envelope(said, len(said), "t"), one.calls[0], -1, "t")
             return found.code if isinstance(found, Refusal) else found.answer

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
-from fastadmm.between.schema import Message, Request, encode_message, encode_request
+from fastadmm.between.schema import Message, Request, encoded
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.exchange import Threads, Traffic
 from fastadmm.solver.solver import Solver
@@ -39,8 +39,8 @@ class Elsewhere(Threads):
             if CALLS[call.name].answer:
                 asked = True
                 self.messages += 1
-                request = encode_request(Request("r", "p", 1, 0, own, answered=""))
-                message = encode_message(Message("r", "p", 1, "", answer))
+                request = encoded(Request("r", "p", 1, 0, own, answered=""))
+                message = encoded(Message("r", "p", 1, "", answer))
                 self.bytes[call.party] += len(request) + len(message)
                 own.clear()
         self.exchanges += asked

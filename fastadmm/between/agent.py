@@ -37,7 +37,7 @@ _HELD = 600.0
 class Agent:
     """Answers requests of approved runs; :meth:`handle` is what a socket is served with.
 
-    ``others`` are features of rows that are scored.
+    ``test`` and ``validation`` are features of rows that are scored.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Agent:
         threads: int | None = None,
         streamed: bool = False,
         say: Say = print,
-        **others: Path | None,
+        test: Path | None = None,
+        validation: Path | None = None,
     ) -> None:
         self.data = None if data is None else open_party(data)
         self.name = check_party_name(name, "--party") if self.data is None else self.data.name
@@ -69,6 +70,7 @@ class Agent:
             self._tasks = stack.enter_context(closing(tasks))
             engine = stack.enter_context(Engine(threads))
             if self.data is not None:
+                others = {"test": test, "validation": validation}
                 self._site = Site(self.data, engine, ledger, others, streamed)
                 self._site.check()
             self._open = stack.pop_all()
@@ -269,14 +271,16 @@ def party_step(
     ledger: Path | None = None,
     force: bool = False,
     threads: int | None = None,
-    **others: Path | None,
+    test: Path | None = None,
+    validation: Path | None = None,
 ) -> list[str]:
-    """Answer one request; what its owner is told. ``others`` are features of rows that are scored."""
+    """Answer one request; what its owner is told. ``test``, ``validation``: features of rows to be scored."""
     party, place = open_party(data), shown(request)
     with storage_errors(out):
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
     with ExitStack() as stack:
+        others = {"test": test, "validation": validation}
         site = Site(party, stack.enter_context(Engine(threads)), ledger, others)
         if not (state / STATE).exists():
             site.check()

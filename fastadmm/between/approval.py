@@ -106,13 +106,18 @@ def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]
     settings = _terms(request, place)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
-    if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
+    check_rows(settings, data, place)
+    return settings
+
+
+def check_rows(terms: Mapping[str, Any], data: PartyData, place: str) -> None:
+    """Refuse a run about other rows than a party's."""
+    if (terms["n_samples"], terms["row_digest"]) != (data.n_samples, data.row_digest):
         text = (
-            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about {settings['n_samples']} rows, "
+            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about {terms['n_samples']} rows, "
             "or they are others or in another order (row digests); align the rows first"
         )
         raise refused("rows", text)
-    return settings
 
 
 def _terms(request: Request, place: str) -> dict[str, Any]:

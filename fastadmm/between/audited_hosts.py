@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from fastadmm.between import host
 from fastadmm.between.private_terms import drafted, privacy_text
-from fastadmm.between.schema import Message, answer_of, encode_message, open_envelope
+from fastadmm.between.schema import Message, answer_of, encoded, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.books_audit import cost_of, too_little
@@ -106,7 +106,7 @@ def _asked_as_host(
                 opened.answer(SimpleNamespace(calls=[("start", terms)]), "the audit")
                 for number, call in enumerate(case.calls, 1):
                     given = opened.answer(SimpleNamespace(calls=[call]), "the audit")
-                    raw = encode_message(Message("0" * 16, _PARTY, number, "sha256:" + "0" * 64, given))
+                    raw = encoded(Message("0" * 16, _PARTY, number, "sha256:" + "0" * 64, given))
                     found = answer_of(open_envelope(raw, len(raw), "the audit"), call, n, "the audit")
                     assert isinstance(found, Message)
                     asked.answers.append((1, call[0], found.answer))
@@ -114,7 +114,7 @@ def _asked_as_host(
             said = PrivacyStatement.from_json(read_json(state / host.STATEMENT)["statement"])
             spent = Ledger(held).spent(opened.party.books.account, "audit")
             fused = [FusionMessage.from_arrays(a).channel for _, name, a in asked.answers if name == "fuse"]
-            cost = cost_of(asked.tap, 1, fused)
+            cost = cost_of(asked.tap, None, fused)  # whatever its source says of itself
             stated = [("epsilon that is stated", said.epsilon, cost.epsilon(settings))]
             asked.wrong = cost.too_little("the party", spent) or too_little(stated, 1e-4)
         if not tap.scripted:

@@ -188,15 +188,21 @@ class Carrier:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
         until = time.monotonic() + _RETURN
         server = _again(lambda: stack.enter_context(session(self._kit)), until)
-        _again(lambda: self._check_connected(server), until)
+        while absent := self._absent(server):
+            if time.monotonic() > until:
+                raise Lost(absent)
+            time.sleep(_LOOK)
         return server
 
-    def _check_connected(self, server: Command) -> None:
+    def _absent(self, server: Command) -> str:
+        """Which site is not connected, in words; empty where all are."""
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
         for party, site in self._sites.items():
             if site not in there:
-                where = f"{self._kit.host}:{self._kit.port}"
-                raise Lost(f"site {site!r} of party {party!r} is not connected to {where}")
+                return (
+                    f"site {site!r} of party {party!r} is not connected to {self._kit.host}:{self._kit.port}"
+                )
+        return ""
 
 
 def _again(attempt: Callable[[], T], until: float) -> T:

@@ -19,7 +19,7 @@ from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown, write_whole
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import check_seal, seal_of
+from fastadmm.files.seal import check_seal, get_key, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
@@ -64,14 +64,18 @@ def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dic
         tree = read_tree(file, [f"solver/{key}" for key in but])
     try:
         parties = {name: _correspondent(name, tree["queues"][name]) for name in names}
+        if tree["log"].dtype != np.uint8:
+            raise TypeError("log")
         return {"solver": tree["solver"], "parties": parties, "log": tree["log"].tobytes()}
     except (KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{shown(path)}: key {error}: missing or damaged; begin a new run") from None
 
 
 def _correspondent(name: str, kept: dict[str, Any]) -> Correspondent:
-    queue = [(call["call"], call["arguments"]) for key, call in sorted(kept.items()) if key.isdecimal()]
-    return Correspondent(name, last=kept["previous"], answered=kept["answered"], queue=queue)
+    calls = [call for key, call in sorted(kept.items()) if key.isdecimal()]
+    queue = [(get_key(call, "call", str, name), call["arguments"]) for call in calls]
+    last, answered = get_key(kept, "previous", int, name), get_key(kept, "answered", str, name)
+    return Correspondent(name, last=last, answered=answered, queue=queue)
 
 
 def _read_messages(path: Path, solver: dict[str, Any], place: Callable[[int], np.ndarray | None]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.between.approval import Approval, parties_of
+from fastadmm.between.approval import Approval, check_rows, parties_of
 from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
@@ -150,6 +150,7 @@ class Host:
             write_json(self.state / STATEMENT, {**document, "statement": statement.to_json()})
 
     def _start(self, **terms: Any) -> dict[str, Any]:
+        check_rows(terms, self.data, self.place)  # also where a journal is heard again
         self._open(terms)
         self.party.prepare()
         kind, reason = self.party.told or (self.party.kind, self.party.reason)

@@ -216,6 +216,8 @@ class Hub(Elsewhere):
             return raw, question.answer(raw)
 
         self.flush()  # a party answers its last request once more, but none before it
+        for question in asked:
+            _ = question.raw  # nobody is asked where one of the requests cannot be sent
         works = {question.request.party: self._threads.submit(one, question) for question in asked}
         for question in asked:
             _ = question.digest  # it takes time, and the parties work

@@ -172,9 +172,6 @@ def encoded(content: Request | Message | Refusal) -> bytes:
     return message_bytes(head, arrays)
 
 
-encode_request = encode_message = encode_refusal = encoded
-
-
 def _canonical(head: Any) -> bytes:
     return json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 

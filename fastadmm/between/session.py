@@ -30,6 +30,7 @@ from fastadmm.between.schema import Message, Request, refused
 from fastadmm.conversation.calls import check_answer
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.seal import get_key
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.h5file import create_h5, read_h5
@@ -72,12 +73,18 @@ class PartyState:
         with read_h5(path, _STATE) as file:
             tree = read_tree(file)
         try:
-            told = tree["run"], tree["number"], tree["request"], tree["content-digest"]
+            told = [get_key(tree, key, kind, shown(path)) for key, kind in _TYPES.items()]
+            if tree["message"].dtype != np.uint8:
+                raise TypeError("message")
             answered = Answered(**tree["answered"])
-            return cls(*told, tree["settings"], tree["party"], tree["message"].tobytes(), answered)
+            told += [tree["settings"], tree["party"], tree["message"].tobytes(), answered]
+            return cls(*told)
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"{shown(path)}: {error}: not what a step left; restore a backup") from None
 
+
+#: Of what a state says of itself.
+_TYPES = {"run": str, "number": int, "request": str, "content-digest": str}
 
 #: Requests and answers since the snapshot, in the party's directory of the run.
 JOURNAL = "requests.journal"

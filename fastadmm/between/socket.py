@@ -94,7 +94,7 @@ class Socket:
             status, answer = self._answer(names, raw, until)
             if status == _ANSWERED:
                 return answer
-            reason = _REASONS[status]
+            reason = _REASONS[min(status, _FAILED)]
         except TimeoutError:
             reason = f"no answer within {seconds or 0:g} s"
         except PermissionError:

@@ -62,7 +62,6 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
 def _file(path: Path, check: bool) -> dict[str, Any]:
     with read_h5(path) as file:
         kind = read_attribute(file, "encoding-type", str)
-        attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
     if kind in (PARTY_TYPE, _OWNER_TYPE):
         from fastadmm.store.owner_file import open_owner
 
@@ -76,7 +75,9 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
         raise FormatError(
             f"{shown(path)}: attribute 'encoding-type' of '/' is {kind!r}: an HDF5 file, but not of fastadmm"
         )
-    version = attributes["encoding-version"]
+    with read_h5(path) as file:
+        version = read_attribute(file, "encoding-version", str)
+        attributes = {str(key): np.asarray(value).tolist() for key, value in file.attrs.items()}
     return {"kind": "hdf5", "encoding": kind, "version": version, "attributes": attributes}
 
 

@@ -81,6 +81,12 @@ def _restored(key: str, held: Any, value: Any) -> Any:
     return array
 
 
+def check_pair(saved: Mapping[str, Any], one: str, other: str) -> None:
+    """Raise ValueError where a state has one of two keys alone that belong together."""
+    if (one in saved) != (other in saved):
+        raise ValueError(other if one in saved else one)
+
+
 def translated(
     talk: Talk[_T], ask: Callable[[Exchange], Exchange], hear: Callable[[Exchange, Answers], Answers]
 ) -> Talk[_T]:
@@ -343,7 +349,7 @@ class Method(Saved, ABC):
 
     @witness_rows.setter
     def witness_rows(self, rows: np.ndarray) -> None:
-        self.witness = rows.ravel()
+        self.witness = np.array(rows, dtype=np.float64).ravel()
 
     def tighten(self, factor: float) -> None:
         """Want a gap that is smaller by a factor: what rounds found proves less than they thought."""

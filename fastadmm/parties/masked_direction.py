@@ -220,7 +220,9 @@ class MaskedDirectionParty(GatedParty, DirectionParty):
         super().restore(saved)
         for key, dtype in (("public_keys", np.uint8), ("transcript", np.uint8), ("answered", np.float64)):
             found, whole = saved.get(key), KEY_BYTES if dtype is np.uint8 else 1
-            if not isinstance(found, np.ndarray) or found.dtype != dtype or len(found) % whole:
+            if not isinstance(found, np.ndarray) or found.dtype != dtype or found.ndim != 1:
+                raise ValueError(key)
+            if len(found) % whole or (key == "answered" and not (len(found) == 1 and found[0] >= 0.0)):
                 raise ValueError(key)
         raw = saved["public_keys"]
         keys = [raw[k : k + KEY_BYTES].tobytes() for k in range(0, len(raw), KEY_BYTES)]

@@ -34,7 +34,6 @@ class Opened(Answering):
             share = terms["l1_ratio"]
             regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
             given["regularizer"] = regularizer.of_party(terms["position"], block.shape[1], name)
-        if "constraint" in cls.takes:
             given["constraint"] = get_constraint(terms["constraint"])
             given["constraint"].check_columns(block.shape[1], name)
         made: Any = cls

@@ -277,11 +277,13 @@ class OneSteps(Steps):
         return (gram + _CUBE * float(k) ** 3) / (cost.DESCENT[not columns.dense] * n * max(entries, 1.0))
 
     def _curvature(self, point: SpanPoint) -> Array:
-        """Weighted second derivatives of the loss; of flat rows what keeps them in reach."""
+        """Weighted second derivatives of the loss; of flat rows what keeps passes over columns in reach."""
         problem, engine, h = self.problem, self.engine, self.engine.vector(len(point.total))
         there = problem, point.total, point.intercept, h, engine
         ((total, _),) = engine.together(problem.loss.curvature_parts(*there))
         mean = float(total) / self.goal.n_samples or problem.total_weight / len(h)
+        if self.table is not None and total > 0.0:
+            return h
         return engine.each(lambda own: np.where(own > 0.0, own, _OF_FLAT_ROWS * mean), h, out=h)
 
     def _is_known(self, chosen: Array) -> bool:

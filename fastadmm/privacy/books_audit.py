@@ -55,9 +55,9 @@ class Cost:
         )
 
 
-def cost_of(tap: Tap, party: int, channels: Sequence[Any] = ()) -> Cost:
-    """What a party's releases and symbols cost, as their noise and channels say."""
-    gdp = math.hypot(0.0, *(r.level.gdp for r in tap.releases if r.party == party))
+def cost_of(tap: Tap, party: int | None, channels: Sequence[Any] = ()) -> Cost:
+    """What a party's releases and symbols cost, as their noise and channels say; None for all releases."""
+    gdp = math.hypot(0.0, *(r.level.gdp for r in tap.releases if party is None or r.party == party))
     return Cost(gdp, tuple(float(channel.epsilon) for channel in channels))
 
 

@@ -253,16 +253,17 @@ def get_constraint(constraint: str | Constraint | None) -> Constraint:
     """Constraint set of a given text form."""
     if isinstance(constraint, Constraint):
         return constraint
-    if constraint is None or constraint == AllSpace.name:
+    if constraint is None:
         return AllSpace()
-    if constraint in (NonNegative.name, Simplex.name):
-        return NonNegative() if constraint == NonNegative.name else Simplex()
     if isinstance(constraint, str):
+        for kind in (AllSpace, NonNegative, Simplex):
+            if constraint == kind.name:
+                return kind()
         name, _, rest = constraint.partition(":")
         numbers = _numbers(rest)
         kinds: Any = {(Box.name, 2): Box, (Ball.name, 1): Ball, (Simplex.name, 1): Simplex}
-        if kind := kinds.get((name, len(numbers))):
-            return kind(*numbers)
+        if made := kinds.get((name, len(numbers))):
+            return made(*numbers)
         if name == "sum" and len(numbers) == 1:
             return Affine((), tuple(numbers))
         rows = [row.partition("=") for row in rest.split(";")]

@@ -107,6 +107,7 @@ def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
     privacy, private = records.privacy, is_private(records.privacy, records.config)
     logged = {key: float(column[-1]) for key, column in history.series.items() if len(history)}
     ended = logged if records.result is None else result
+    last = int(history.round[-1]) if len(history) else None
     numbers = {key: ended.get(key) for key in ("seconds", "objective", "gap", "stationarity")}
     metrics = {k: v for k, v in evaluation.get("metrics", {}).items() if v is not None and plain_value(v)}
     # A path chooses its λ: it is in the result, not in the configuration.
@@ -116,7 +117,7 @@ def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
         name=name,
         path=records.path,
         status=str(result.get("status") or "not finished"),
-        rounds=result.get("rounds", int(history.round[-1]) if len(history) else None),
+        rounds=last if result.get("rounds") is None else result["rounds"],
         **{key: v if v is not None and math.isfinite(v) else None for key, v in numbers.items()},
         epsilon=privacy.epsilon if privacy is not None and private else None,
         delta=privacy.delta if privacy is not None and private else None,

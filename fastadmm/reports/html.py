@@ -351,8 +351,8 @@ def worth_section(records: RunRecords) -> dict[str, Any] | None:
 def party_section(parties: list[dict[str, Any]]) -> dict[str, Any]:
     """Name, columns, norm of the weights, λ of its own and file of each party, once a run has ended."""
     names = {"name": "party", "n_features": "columns", "weight_norm": "norm of the weights", "lambda": "λ"}
-    known = [{key: value for key, value in party.items() if value} for party in parties]
-    return table_of(names | {"file": "model file"}, known)
+    names = {key: name for key, name in names.items() if any(party.get(key) for party in parties)}
+    return table_of(names | {"file": "model file"}, parties)
 
 
 # --- what other rows say of it ------------------------------------------------------------------------------

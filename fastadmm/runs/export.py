@@ -110,6 +110,7 @@ def export_party(model: Path, party: str, out: Path, *, force: bool = False, **h
     """Write one party's part of a model alone."""
     if out.suffix.lower() != ".h5":
         raise ConfigError(f"export --party: {shown(out)}: end the name with .h5")
+    open_shared_part(model)  # a party's file is no model
     found = open_covered(model, "this part", party, f"--party {party}", **how)
     if found.model_id is None:
         place = shown(found.path)

@@ -406,12 +406,13 @@ class StoredFits:
             }
 
         def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
+            own.setdefault("claim", (own.get("proof") or {}).get("claim"))  # as version 0.2 wrote it
             history = [RoundRecord.from_json(values) for values in own["history"]]
             about = Status(own["status"]), str(own["message"]), history
             return PathPoint(weights, intercept, *about, lam=float(own["lambda"]))
 
         point, own = self._stored(name, make, told, read)
-        return point, own.get("claim", (own.get("proof") or {}).get("claim"))  # as version 0.2 wrote it
+        return point, own["claim"]
 
     def _stored(
         self,

@@ -417,7 +417,8 @@ def seen_in_training(
     """The same of the rows that a run was trained on, if these are still where they were."""
     try:
         found = recorded(run)
-        trained, known = open_partition(found.config.data), found.provenance or {}
+        trained = open_partition(found.config.data)
+        known = found.provenance if isinstance(found.provenance, dict) else {}
         current = provenance_of(trained)
         if trained.labels is None or {key: known.get(key) for key in current} != current:
             return []

@@ -42,7 +42,7 @@ _PARAMETERS = {
 }
 
 #: What is compared of a statement, where it is absent.
-_ABSENT = {"asked": 0.0, "gap": math.inf, "reach": 0.0}
+_ABSENT = {"gap": math.inf, "reach": 0.0}
 
 #: Numbers that are computed with more digits at most.
 MOST_DIGITAL = 200_000
@@ -270,7 +270,8 @@ def _judged(found: Recomputed, statement: dict[str, Any], digits: int, by: str) 
         line = "the proof contradicted itself, and nothing is claimed; please report it"
         return Verified(False, claim, line)
     written = {**statement, **(statement.get("within") or {})} if within else statement
-    asked, gap, reach = (float(written.get(key, other)) for key, other in _ABSENT.items())
+    asked = float(statement.get("asked", 0.0))
+    gap, reach = (float(written.get(key, other)) for key, other in _ABSENT.items())
     stated, least = float(statement.get("objective", -math.inf)), 1000.0 * found.unit
     proved = found.within if within else found.gap
     absolute = max(proved, 0) + rounding

@@ -482,14 +482,17 @@ class Solver(Run):
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
         self.divergence.restore(saved["divergence"])
-        for name, part in {"attempts": self.attempts, **self._states}.items():
-            if name in saved:  # what runs had that began with an earlier version
+        if self.watch is not None:
+            self.watch.restore(saved["validation"])
+        for name, part in {"attempts": self.attempts, "lowest": self.lowest, "traffic": self.traffic}.items():
+            if part is not None and name in saved:  # runs that began with an earlier version lack some
                 part.restore(saved[name])
-        self.method.tighten(float(saved.get("tightened", 1.0)))
+        self.method.tighten(float(saved["tightened"]) if "attempts" in saved else 1.0)
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json_of(saved["last_record"]))
-        if (held := self.watch or self.lowest) is not None:
-            held.weights = [np.array(own["best_weights"]) for own in parties if "best_weights" in own]
+        held = self.watch or self.lowest
+        if self.driver.local and held is not None and held.record is not None:
+            held.weights = [np.array(own["best_weights"]) for own in parties]
         if "between" in saved and not self.driver.local:
             between = saved["between"]
             self.method.bound, self.method.witness = float(between["bound"]), between.get("witness")

@@ -410,6 +410,9 @@ class AdmmMethod(Method):
     def restore(self, saved: Mapping[str, Any]) -> None:
         self.reached = self._state(self.state.vector)  # not one with where the next round starts
         super().restore(saved)
+        metric = np.ones_like(self.state.z) if self.metric is None else self.metric
+        if metric.shape != self.state.z.shape or not (metric > 0.0).all():
+            raise ValueError("metric")
         if self.anderson is not None:
             self.anderson.sections = self._sections()
 

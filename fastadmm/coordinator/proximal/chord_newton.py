@@ -135,7 +135,7 @@ class Passes:
     def restored(self, point: HullPoint, loss: float, products: Array, sums: Array) -> Place:
         """The place of a saved point, of which these are known; raises ValueError where shapes do not fit."""
         problem, gradient, known = self.problem, np.empty(self.problem.message_size), tuple(sums.tolist())
-        if len(known) != (self.lead if problem.loss.vector else 2):
+        if sums.shape != (self.lead if problem.loss.vector else 2,):
             raise ValueError("known")
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)

@@ -30,7 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
 from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
 from fastadmm.method.class_certificate import class_curvature_about, class_primal_value, make_class_feasible
-from fastadmm.method.method import Method
+from fastadmm.method.method import Method, check_pair
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
@@ -548,7 +548,9 @@ class ProximalCoordinator(Method):
         return saved
 
     def restore(self, saved: Mapping[str, Any]) -> None:
+        check_pair(saved, "metric", "usual")
         super().restore(saved)
+        self.usual = None if self.usual is None else float(self.usual)
         if self.smoothing is not None:
             self.solved = self.smoothing.smoothed()
         self.candidates.restore(saved["older"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import combined, products_with
 from fastadmm.engine.engine import Engine
-from fastadmm.method.method import Saved
+from fastadmm.method.method import Saved, check_pair
 from fastadmm.method.span_hessian import SpanHessian
 
 Array = np.ndarray
@@ -149,8 +150,13 @@ class SharedDirections(Saved):
         return {"messages": self.messages, **super().export(), **rows}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
+        check_pair(saved, "hessian", "curvature")
         super().restore(saved)
-        k = len(self.owner)
+        k, lead, n = len(self.owner), self.hessian.lead, self.store.rows.shape[1]
+        if (reference := self.hessian.reference) is not None:
+            matrix, self.loss_at_hessian = self.hessian.matrix, float(saved.get("loss_at_hessian", math.nan))
+            if reference.shape != (n * self.n_classes,) or not lead <= len(matrix) <= lead + k:
+                raise ValueError("hessian")
         self.rows = np.array(saved.get("rows", np.arange(k)), dtype=np.int64)
         self.store.take(saved["messages"], int(self.rows.max(initial=-1)) + 1, self.most)
         if self.rows.shape != (k,) or self.products.shape != (k, k):

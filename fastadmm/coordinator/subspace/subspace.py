@@ -33,7 +33,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Method, check_pair
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
@@ -634,14 +634,17 @@ class SubspaceMethod(Method):
         if "asked" not in saved or self.rounded is not None:
             self.few_rows = None
         self.point = replace(self.point, sums=None, products=None)
+        check_pair(saved, "metric", "usual")
         super().restore(saved)
+        self.usual = None if self.usual is None else float(self.usual)
         if self.point.sums is not None:
             self.point.sums = self.point.sums[0], self.point.sums[1]
         k, moves = len(self.owner), self.moves.rows
         self.store.take(saved["messages"], k, self.most_messages)
         if self.point.coefficients.shape[-1] != k or (len(moves) and moves.shape[-1] != k):
             raise ValueError("messages")
-        if self.few_rows is not None and self.few_rows.asked.shape[1:] != self.few_rows.dual.shape:
+        few = self.few_rows
+        if few and (few.asked.shape[1:] != few.dual.shape or few.images.shape != few.asked.shape):
             raise ValueError("asked")
         self._go_on()
         self.restart()
