@@ -13,11 +13,10 @@ from fastadmm.between import approval_file, consent, schema
 from fastadmm.between.approval import APPROVAL, Approval, approve, counted_refusals, sees_columns, some_weeks
 from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
-from fastadmm.between.host import KEYS, Site
+from fastadmm.between.host import ALIGNMENTS, KEYS, Home, Site
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
-from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session
 from fastadmm.between.socket import LONGEST, Say
 from fastadmm.engine.engine import Engine

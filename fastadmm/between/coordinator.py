@@ -1,6 +1,6 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -242,12 +242,17 @@ class Coordinator:
     def _check_labels(self, labels: LabelData) -> dict[str, LabelData]:
         """Refuse other labels than the run began with; those of rows that are not trained on."""
         others = {key: open_labels(Path(path)) for key, path in parts.other_labels(self.config).items()}
-        for key, found in {"labels": labels, **others}.items():
-            if labels_digest(found) != self.digests.get(key):
-                raise InputError(
-                    f"{shown(found.path)}: not the labels that {shown(self.path)} began with (digests differ)"
-                )
+        self.check_began({"labels": labels, **others})
         return others
+
+    def check_began(self, found: Mapping[str, LabelData]) -> None:
+        """Refuse labels that are not those that the run began with."""
+        for key, labels in found.items():
+            if labels_digest(labels) != self.digests.get(key):
+                place = shown(labels.path)
+                raise InputError(
+                    f"{place}: not the labels that {shown(self.path)} began with (digests differ)"
+                )
 
     def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """All rounds that are left; what a private run released is never asked for twice."""

@@ -2,20 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fastadmm.between.schema import refused
-from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
-from fastadmm.files.atomic import shown
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.reading import json_of
-from fastadmm.privacy.accounts import feature_account
-from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.origins import why_no_labels, why_unproved
-from fastadmm.privacy.releases import Books
 from fastadmm.settings.privacy import DifferentialPrivacy, Privacy
-from fastadmm.store.party_file import PartyData
 
 #: Families of private runs: each is the mode of the same name.
 PRIVATE = ("fusion", "message")
@@ -94,52 +86,3 @@ def privacy_excess(
             own, other = allowed.get(key, "not set"), wanted.get(key, "not set")
             return f"key {key!r} is {own!r}, but the request is about {other!r}"
     return ""
-
-
-def books_of(
-    data: PartyData,
-    terms: Mapping[str, Any],
-    run: str,
-    protection: DifferentialPrivacy,
-    ledger: Path | None,
-    releases: Path,
-    place: str,
-) -> Books[DifferentialPrivacy]:
-    """The books of a party in a private run by files."""
-    asked = asked_privacy(terms, place)
-    if asked is None or ledger is None:
-        text = (
-            f"{place}: a private run (mode {terms['family']!r}): what leaves is charged to your own ledger "
-            "first; name its file with --ledger"
-        )
-        raise refused("privacy", text)
-    settings = asked.with_(**{key: getattr(protection, key) for key in OWNERS})
-    why = "" if settings.public_scaling else why_unproved(data.steps)
-    try:
-        settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})
-        settings.refuse_unproved({data.name: why} if why else {})
-    except PrivacyBudgetError as error:
-        # The requester is told no more than of an owner who has not agreed.
-        error.refusal = "privacy"
-        raise
-    position = int(terms["position"])
-    return Books(
-        settings,
-        Ledger(ledger),
-        run,
-        feature_account(data),
-        data.content_digest,
-        releases,
-        lambda: NoiseSource(settings.sampler, settings.seed, position),
-        why,
-    )
-
-
-def refuse_ledger(ledger: Path | None, place: str) -> None:
-    """Refuse a ledger in a run without noise: whoever names one expects to be protected."""
-    if ledger is not None:
-        text = (
-            f"{place}: a run without privacy: answers are exact and nothing is charged to "
-            f"{shown(ledger)}; leave --ledger out if that is meant"
-        )
-        raise refused("privacy", text)
