@@ -165,7 +165,7 @@ class Agent:
         session = Session(site, self.state / run, run, self._audit)
         if current is not None:
             # A run that was refused from the start holds nobody up.
-            goes_on = current.terms and not current.answered.finished
+            goes_on = current.last.number >= 0 and not current.last.answered.finished
             if goes_on and time.monotonic() - self._used < _HELD:
                 session.close()
                 text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"

@@ -103,11 +103,17 @@ def sees_columns(approval: Approval) -> bool:
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
     """What a run's first request says the run is about."""
-    settings = _terms(request, place)
+    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
+        raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
+    terms = request.arguments
+    names = check_words(terms, place)
+    if names and names[terms["position"]] != request.party:
+        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
+        raise refused("values", text, FormatError)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
-    check_rows(settings, data, place)
-    return settings
+    check_rows(terms, data, place)
+    return terms
 
 
 def check_rows(terms: Mapping[str, Any], data: PartyData, place: str) -> None:
@@ -118,18 +124,6 @@ def check_rows(terms: Mapping[str, Any], data: PartyData, place: str) -> None:
             "or they are others or in another order (row digests); align the rows first"
         )
         raise refused("rows", text)
-
-
-def _terms(request: Request, place: str) -> dict[str, Any]:
-    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
-        raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
-    terms = request.calls[0][1]
-    check_words(terms, place)
-    names = parties_of(terms, place)
-    if names and names[terms["position"]] != request.party:
-        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
-        raise refused("values", text, FormatError)
-    return terms
 
 
 def terms_digest(terms: Mapping[str, Any]) -> str:
@@ -204,21 +198,21 @@ _ANY = {"fastadmm": None, "loss": None, "run": "first"}
 def check_request(
     approval: Approval,
     request: Request,
-    known: Mapping[str, Any],
+    settings: Mapping[str, Any],
     before: Answered,
     data: PartyData,
     place: str,
-    refusals: int = 0,
+    refusals: int,
 ) -> Answered:
     """Refuse a request beyond the approval; nothing has been computed yet."""
     if before.finished:
         raise refused("ended", f"{place}: asks more after the run's end; nothing was computed")
+    family = settings["family"] if request.number else ""
     for name, _ in request.calls:
-        if known.get("family", "") not in CALLS[name].families:
+        if family not in CALLS[name].families:
             raise refused("call", f"{place}: key 'calls': {name!r} is unknown here", FormatError)
     if not CALLS[request.call].answer:
         raise refused("call", f"{place}: key 'calls': the last call has no answer", FormatError)
-    settings = known or _terms(request, place)
     for code, what in _excesses(approval, request.run, settings, data, place):
         raise _beyond(place, approval, what, code)
     after = _count(request.calls, settings, before, place)
@@ -286,9 +280,10 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        answered = replace(answered, numbers=answered.numbers + _numbers(name, arguments, settings))
-        if name in ("finish", "keep"):
-            answered = replace(answered, finished=True)
+        numbers = answered.numbers + _numbers(name, arguments, settings)
+        answered = replace(
+            answered, numbers=numbers, finished=name in ("finish", "keep") or answered.finished
+        )
         if settings["family"] not in _ADMM:
             continue  # a metric there only chooses directions, which are unit vectors
         if name == "set_metric":
@@ -402,8 +397,8 @@ _REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
 
 
-def check_words(terms: Mapping[str, Any], place: str) -> None:
-    """Refuse a first request with a word that does not exist."""
+def check_words(terms: Mapping[str, Any], place: str) -> list[str]:
+    """Refuse a first request with a word that does not exist; names of all parties."""
     for key, exists in _WORDS.items():
         if key in terms and not exists(terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
@@ -411,7 +406,7 @@ def check_words(terms: Mapping[str, Any], place: str) -> None:
     for key in ("row_digest", "test", "validation", "table"):
         if key in terms and not DIGEST.fullmatch(terms[key]):
             raise refused("values", f"{place}: argument {key!r} is no digest", FormatError)
-    parties_of(terms, place)
+    return parties_of(terms, place)
 
 
 def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
