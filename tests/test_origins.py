@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import fastadmm
 import numpy as np
 import pytest
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import drafted
 from fastadmm.between.host import Host, Site
-from fastadmm.between.private_terms import drafted, privacy_text
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants

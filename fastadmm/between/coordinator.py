@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between import run_problem as parts
+from fastadmm.between.approval import privacy_text
 from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
-from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost, Say
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
@@ -210,14 +210,13 @@ class Coordinator:
         config, privacy = self.config, self.config.privacy
         problem, labels = parts.problem_of(config, self.names, None)
         others = self._check_labels(labels)
-        private: dict[str, Any] = {}
-        if privacy.mode != "none":
+        if privacy.mode == "none":
+            told = {"family": parts.scheme_of(problem, config).method(problem.traits).family}
+        else:
             solver = parts.solver_of_private(config, problem, labels, self.folder, self.run, Elsewhere())
-            private = {"privacy": privacy_text(privacy), **solver.terms()}
+            told = {"family": privacy.mode, "privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
-        scheme = None if private else parts.scheme_of(problem, config)
         common = {
-            "family": privacy.mode if scheme is None else scheme.method(problem.traits).family,
             "regularization": float(problem.regularization),
             "x_update": config.x_update,
             "regularizer": config.regularizer,
@@ -227,7 +226,7 @@ class Coordinator:
             "parties": ",".join(self.names),
             "loss": problem.loss.name,
             "penalty": 0.0 if config.penalty is None else float(config.penalty),
-            **private,
+            **told,
             "release": __version__,
             "table": table_digest(),
             **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),

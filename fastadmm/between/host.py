@@ -9,9 +9,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.between.approval import APPROVAL, Approval, check_rows, parties_of
+from fastadmm.between.approval import (
+    APPROVAL,
+    OWNERS,
+    PRIVATE,
+    Approval,
+    asked_privacy,
+    check_rows,
+    parties_of,
+)
 from fastadmm.between.approval_file import TaskApproval, open_approval
-from fastadmm.between.private_terms import OWNERS, PRIVATE, asked_privacy
 from fastadmm.between.schema import Request, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.conversation.calls import SUMS

@@ -32,7 +32,6 @@ from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.inference.between import inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.problem.problem import Problem
 from fastadmm.runs import predict as scores
 from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.evaluate import evaluate_predictions
@@ -204,24 +203,6 @@ def federate_infer(
 
 def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: float) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
-    problem, intercept, about, names = _asked(run, level)
-    known = {**about, "covariance": covariance}
-    with task_folder(out, "infer", known) as task, Engine(None) as engine, engine.limited():
-
-        def carry(exchange: Exchange) -> Answers:
-            given = {names[call.party]: {**about, **call.made()} for call in exchange.calls}
-            answers: dict[str, dict[str, Any]] = {}
-            ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
-            return [answers[name] for name in given]
-
-        found = converse(inferring(problem, intercept, covariance, level, engine), carry)
-        assert found is not None  # every answer is there
-        write_json(out / INFERENCE, found.to_dict())
-    return found
-
-
-def _asked(run: Path, level: float) -> tuple[Problem, float, dict[str, Any], list[str]]:
-    """Problem and intercept that are asked about, what requests say of the run, and whom."""
     check_level(level)
     coordinator = coordinator_of(run)
     config, why = coordinator.config, ""
@@ -240,9 +221,22 @@ def _asked(run: Path, level: float) -> tuple[Problem, float, dict[str, Any], lis
     if why:
         raise ConfigError(f"{shown(run)}: {why}")
     coordinator.check_began({"labels": labels})
-    about = {"run": coordinator.run, "model_id": shared.model_id}
+    about: dict[str, Any] = {"run": coordinator.run, "model_id": shared.model_id}
     about |= {"n_samples": labels.n_samples, "row_digest": labels.row_digest}
-    return problem, float(shared.intercept), about, shared.names
+    known = {**about, "covariance": covariance}
+    with task_folder(out, "infer", known) as task, Engine(None) as engine, engine.limited():
+
+        def carry(exchange: Exchange) -> Answers:
+            given = {shared.names[call.party]: {**about, **call.made()} for call in exchange.calls}
+            answers: dict[str, dict[str, Any]] = {}
+            ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
+            return [answers[name] for name in given]
+
+        talk = inferring(problem, float(shared.intercept), covariance, level, engine)
+        found = converse(talk, carry)
+        assert found is not None  # every answer is there
+        write_json(out / INFERENCE, found.to_dict())
+    return found
 
 
 #: The result, in the task's directory.

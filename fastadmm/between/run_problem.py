@@ -110,13 +110,6 @@ def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
     return choose_scheme(solver_options(config), problem.traits, apart=True)[0]
 
 
-def answers_of(problem: Problem, config: RunConfig) -> list[str]:
-    """What a round's answers hold, where there is a choice."""
-    scheme = scheme_of(problem, config)
-    scheme.method(problem.traits)  # refuses what the scheme is not for
-    return scheme.notes(problem.traits, solver_options(config))
-
-
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
     """The label holder's own features.
 
