@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,27 +186,11 @@ class LabelData:
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
     exposure: bool = False  # whether offsets are logarithms of exposures
-    parts: tuple[LabelData, ...] = ()  # those of shards, of which these are all, one after another
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
-        if self.parts:
-            return np.concatenate([part.ids() for part in self.parts])
         with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
             return h5.read_ids(file, self.n_samples)
-
-
-def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> LabelData:
-    """The labels of all shards, one after another."""
-    columns: dict[str, Any] = {
-        key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
-        for key in _COLUMNS
-    }
-    columns |= {"n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
-    labels = replace(parts[0], path=path, **columns)
-    if labels.sample_weight is not None:
-        check_weights(float(labels.sample_weight.sum()), shown(path))
-    return labels
 
 
 def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, ...]:
