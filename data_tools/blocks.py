@@ -7,10 +7,10 @@ means are large.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.label_columns import LabelCollector
@@ -32,23 +32,6 @@ class Block:
 
     X: Rows  # ``(k, d)``
     labels: np.ndarray  # ``(k,)`` float64, or object (strings, stripped) where the source keeps text labels
-
-
-class Source(Protocol):
-    """A data file that can be streamed any number of times."""
-
-    path: str  # for messages
-    kind: str  # what the blocks hold
-    feature_names: list[str] | None  # none where the format has no names (LIBSVM, NPZ)
-
-    @property
-    def n_features(self) -> int | None:
-        """Read-only here, so that a reader may promise an int."""
-        ...
-
-    def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows from the beginning."""
-        ...
 
 
 #: A sparse block with more than this fraction of non-zeros is stored dense.
@@ -177,11 +160,11 @@ def fit_transform_of(
 
 
 class Scan:
-    """What the first pass over sources finds."""
+    """What the first pass over sources finds: readers with path, kind, names of features, and blocks."""
 
     def __init__(
         self,
-        readers: Sequence[Source],
+        readers: Sequence[Any],
         on_read: OnRead | None = None,
         statistics: ColumnStatistics | None = None,
         look: Callable[[Block], None] | None = None,

@@ -15,7 +15,6 @@ from fastadmm.data_tools.blocks import (
     Progress,
     Rows,
     Scan,
-    Source,
     Steps,
     fit_transform_of,
     stored,
@@ -162,7 +161,7 @@ def _declared(options: TableOptions, like: Partition | None, file: SourceFile) -
 
 
 def _blocks(
-    reader: Source,
+    reader: LibsvmSource | NpzSource,
     columns: list[PartyColumns],
     parties: list[dict[str, Any]],
     n_samples: int,

@@ -92,7 +92,9 @@ class LibsvmSource:
         for file in self.files:
             empty = True
             for line, text in file.line_blocks(on_read):
-                X, y = self._parse_plain(text) or self._parse_slowly(text, line, file.shown)
+                if (found := self._parse_plain(text)) is None:
+                    raise self._fault(text, line, file.shown)
+                X, y = found
                 if len(y):
                     yield Block(X, y)
                     empty = False
@@ -118,64 +120,43 @@ class LibsvmSource:
         shape = (len(y), high + 1 if self.n_features is None else self.n_features)
         return make_csr(X.data, indices.astype(np.int32), X.indptr.astype(np.int32), shape), y
 
-    def _parse_slowly(self, text: bytes, first_line: int, path: str) -> tuple[sparse.csr_array, np.ndarray]:
-        """Parse token by token; raises at the first fault."""
-        labels: list[float] = []
-        indices: list[int] = []
-        values: list[float] = []
-        indptr = [0]
+    def _fault(self, text: bytes, first_line: int, path: str) -> InputError:
+        """The error about the first token that is wrong."""
         shift = 0 if self.zero_based else 1
         for number, line in enumerate(io.BytesIO(text), start=first_line):
-            tokens = line.split(b"#", 1)[0].split()
-            if not tokens:
-                continue
-            place = f"{path}: line {number}"
-            labels.append(self._label(tokens[0], place))
-            last = -1
-            for token in tokens[1:]:
-                index, value = self._feature(token, place)
-                index -= shift
+            label, *tokens = line.split(b"#", 1)[0].split() or [b"0"]
+            place, last = f"{path}: line {number}", -1
+            if not _is_finite(label):
+                hint = "; the line has no label" if b":" in label else ""
+                hint = "; for a CSV file pass --format csv" if b"," in label else hint
+                return InputError(f"{place}: label {_show(label)} is not a finite number{hint}")
+            for token in tokens:
+                index_text, _, value_text = token.partition(b":")
+                if not _INDEX.match(index_text) or not _is_finite(value_text):
+                    problem = "is not index:value, a whole number and a finite one"
+                    return InputError(f"{place}: {_show(token)} {problem}")
+                index = int(index_text[:20]) - shift  # 20 digits are out of range already
+                if problem := self._out_of_range(index, shift, _show(index_text)):
+                    return InputError(f"{place}: index {problem}")
                 if index <= last:
                     what = "is repeated" if index == last else f"comes after index {last + shift}"
-                    raise InputError(
+                    return InputError(
                         f"{place}: index {index + shift} {what}: indices must ascend, each at most once"
                     )
-                indices.append(index)
-                values.append(value)
                 last = index
-            indptr.append(len(indices))
-        width = self.n_features if self.n_features is not None else max(indices, default=-1) + 1
-        X = sparse.csr_array(
-            (np.array(values), np.array(indices, dtype=np.int64), np.array(indptr, dtype=np.int64)),
-            shape=(len(labels), width),
-        )
-        return X, np.array(labels, dtype=np.float64)
+        return InputError(f"{path}: line {first_line}: not LIBSVM text")
 
-    def _label(self, token: bytes, place: str) -> float:
-        if not _is_finite(token):
-            hint = "; the line has no label" if b":" in token else ""
-            hint = "; for a CSV file pass --format csv" if b"," in token else hint
-            raise InputError(f"{place}: label {_show(token)} is not a finite number{hint}")
-        return float(token)
-
-    def _feature(self, token: bytes, place: str) -> tuple[int, float]:
-        index_text, _, value_text = token.partition(b":")
-        if not _INDEX.match(index_text) or not _is_finite(value_text):
-            raise InputError(f"{place}: {_show(token)} is not index:value, a whole number and a finite one")
-        index = int(index_text[:20])  # 20 digits are out of range already
-        if index == 0 and not self.zero_based:
-            raise InputError(
-                f"{place}: index 0, but indices count from 1: pass --set zero_based=true if this file counts "
-                "from 0"
-            )
+    def _out_of_range(self, index: int, shift: int, written: str) -> str:
+        """What is wrong with an index, here from 0 on; empty where it fits."""
+        if index < 0:
+            return "0, but indices count from 1: pass --set zero_based=true if this file counts from 0"
         limit = self.n_features if self.n_features is not None else MAX_FEATURES
-        largest = min(limit, _INT32_MAX) - (1 if self.zero_based else 0)
-        if index > largest:
-            detail = f"asks for more than {MAX_FEATURES} features; if that is meant, pass --features"
-            if self.n_features is not None:
-                detail = f"is out of range: there are {limit} features (largest index {largest})"
-            raise InputError(f"{place}: index {_show(index_text)} {detail}")
-        return index, float(value_text)
+        if index < min(limit, _INT32_MAX):
+            return ""
+        if self.n_features is None:
+            return f"{written} asks for more than {limit} features; if that is meant, pass --features"
+        largest = min(limit, _INT32_MAX) - 1 + shift
+        return f"{written} is out of range: there are {limit} features (largest index {largest})"
 
 
 def _is_finite(token: bytes) -> bool:
