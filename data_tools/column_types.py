@@ -37,8 +37,7 @@ from fastadmm.data_tools.columns import (
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.judging.looks import called_id, say
-from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import DATE_KINDS, KINDS, CellReading, ColumnEncoding, Encoder
 
 _NO_DIGIT = re.compile(r"\D|[eE].*")
 _KEEP = "keep the texts as categories with --categorical {name}"

@@ -12,6 +12,8 @@ import numpy as np
 from fastadmm.data_tools.blocks import (
     Block,
     ColumnStatistics,
+    Piece,
+    Plan,
     Progress,
     Rows,
     Scan,
@@ -20,19 +22,20 @@ from fastadmm.data_tools.blocks import (
     stored,
     stored_kind,
     widened,
+    write_planned,
 )
 from fastadmm.data_tools.convert_tables import plan_one_table
-from fastadmm.data_tools.destination import Piece, Plan, write_planned
-from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.libsvm import LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import SourceFile, source_files
-from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
-from fastadmm.data_tools.split import (
+from fastadmm.data_tools.per_table import (
     PartyColumns,
+    TableOptions,
+    check_format_options,
     equal_widths,
     is_widths,
     parse_widths,
     party_columns,
+    refuse_fixed,
 )
 from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError

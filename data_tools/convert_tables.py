@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, join
-from fastadmm.data_tools.blocks import ColumnStatistics, Progress, Steps, fit_transform_of, stored
+from fastadmm.data_tools.blocks import (
+    ColumnStatistics,
+    Piece,
+    Plan,
+    Progress,
+    Steps,
+    fit_transform_of,
+    stored,
+    write_planned,
+)
 from fastadmm.data_tools.column_types import column_notes, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import Piece, Plan, write_planned
 from fastadmm.data_tools.encoding import (
     EncodingReport,
     describe,
@@ -32,16 +40,16 @@ from fastadmm.data_tools.per_table import (
     given_options,
     id_columns,
     missing_words,
+    parse_names,
+    party_columns,
     refuse_fixed,
     table_names,
 )
-from fastadmm.data_tools.split import parse_names, party_columns
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.encoder import CellReading, ColumnEncoding
 from fastadmm.store.h5file import compression_options
 from fastadmm.store.transform import Transform
 

@@ -23,8 +23,7 @@ from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
+from fastadmm.store.encoder import DESCRIBED, OTHER, CellReading, ColumnEncoding, Encoder
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100

@@ -20,7 +20,7 @@ from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import CellReading
 
 #: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
 MAX_CLASSES = 20

@@ -37,9 +37,6 @@ from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 
-#: Other modules take the layout from here.
-__all__ = ["Layout"]
-
 #: Bytes on disk from which pandas is worth its loading.
 LARGE = 4 << 20
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 from fastadmm.data_tools import npz, opening, tables
-from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.libsvm import NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.owners import CsvSource
 from fastadmm.data_tools.per_table import TableOptions

@@ -212,9 +212,9 @@ def _list(names: str) -> list[str]:
 
 def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, Any]:
     """Plan a partition, and write it if it has a place; what is told of it."""
+    from fastadmm.data_tools.blocks import check_out, write_plan
     from fastadmm.data_tools.convert import plan_source
     from fastadmm.data_tools.convert_tables import plan_tables
-    from fastadmm.data_tools.destination import check_out, write_plan
     from fastadmm.data_tools.per_table import TableOptions
     from fastadmm.runs.load import partition_looks
     from fastadmm.store.partition import open_partition

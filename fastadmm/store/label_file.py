@@ -16,9 +16,9 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store import elements as h5
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.block_file import Writer
+from fastadmm.store.encoder import CellReading
 from fastadmm.store.h5file import h5_errors, read_h5
-from fastadmm.store.writer import Writer
 
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
@@ -98,7 +98,8 @@ class LabelWriter(Writer):
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading, self._epsilon, self._exposure = reading, label_epsilon, exposure
+        self._reading, self._exposure = reading, exposure
+        self._epsilon = None if label_epsilon is None else float(label_epsilon)
         names = self._classes = None if classes is None else tuple(classes)
         place = f"{self._shown}: attribute 'classes'"
         if (names is None) != (task != "classification"):
@@ -157,15 +158,10 @@ class LabelWriter(Writer):
             check_weights(self._total_weight, self._shown)
         self._close_arrays()
         self.row_digest = self._ids.close()
-        attributes["task"] = self.task
-        if self._reading:
-            attributes["reading"] = self._reading
-        if self._epsilon is not None:
-            attributes["label-epsilon"] = float(self._epsilon)
-        if self._exposure:
-            attributes["exposure"] = np.int64(1)
-        attributes["n_samples"] = np.int64(self.n_samples)
-        attributes["row-digest"] = self.row_digest
+        optional = {"reading": self._reading or None, "label-epsilon": self._epsilon}
+        optional["exposure"] = np.int64(1) if self._exposure else None
+        about = {"task": self.task, "n_samples": np.int64(self.n_samples), "row-digest": self.row_digest}
+        attributes.update(about | {key: value for key, value in optional.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False)

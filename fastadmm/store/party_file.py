@@ -17,11 +17,17 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.digest import ContentDigest
 from fastadmm.store import elements as h5
-from fastadmm.store.block_file import BlockFile, StoredBlock, check_party_name, first_not_finite, not_finite
+from fastadmm.store.block_file import (
+    BlockFile,
+    StoredBlock,
+    Writer,
+    check_party_name,
+    first_not_finite,
+    not_finite,
+)
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import compression_options, filters_of, h5_errors, read_h5
 from fastadmm.store.transform import Transform
-from fastadmm.store.writer import Writer
 
 __all__ = ["PartyData", "PartyWriter", "check_party_name", "open_party"]
 
