@@ -25,7 +25,7 @@ from fastadmm.data_tools.blocks import (
     write_planned,
 )
 from fastadmm.data_tools.convert_tables import plan_one_table
-from fastadmm.data_tools.libsvm import LibsvmSource, NpzSource
+from fastadmm.data_tools.matrices import LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import SourceFile, source_files
 from fastadmm.data_tools.per_table import (
     PartyColumns,

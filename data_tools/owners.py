@@ -25,7 +25,7 @@ from fastadmm.data_tools.blocks import (
 from fastadmm.data_tools.columns import is_number, nearest
 from fastadmm.data_tools.convert import open_matrix
 from fastadmm.data_tools.label_columns import label_text, require_label
-from fastadmm.data_tools.libsvm import BLOCK_VALUES, LibsvmSource, NpzSource
+from fastadmm.data_tools.matrices import BLOCK_VALUES, LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
 from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options
 from fastadmm.data_tools.tables import Table, read_table

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import psi
+from fastadmm.data_tools import alignment as psi
 from fastadmm.data_tools.alignment import align, canonical_order, file_ids, read_alignment, write_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables

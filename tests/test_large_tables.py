@@ -13,7 +13,7 @@ from fastadmm.data_tools import columns, tables, threads
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.csv_table import CsvFile, read_frame
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.matrices import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.tables import Cells, read_table
 from fastadmm.errors import InputError

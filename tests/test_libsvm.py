@@ -7,7 +7,7 @@ import lzma
 import numpy as np
 import pytest
 from fastadmm.data_tools import libsvm, opening
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.matrices import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from hypothesis import given, settings

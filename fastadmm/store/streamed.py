@@ -41,8 +41,8 @@ class _Streamed:
     factor = 1.0
     _ranges: Callable[[Rows], Iterator[Rows]]  # tiles of a range of rows
     _span: Callable[[Rows], Rows]  # where rows are in the file's datasets
-    _buffer_size: Callable[[], int]  # bytes that any tile needs
-    _tile: Callable[[Rows, np.ndarray], Any]
+    _longest: int  # values that any tile has at most
+    _tile: Callable[..., Any]
 
     def __init__(self, party: PartyData, *keys: str) -> None:
         self.shape = (party.n_samples, party.n_features)
@@ -57,15 +57,16 @@ class _Streamed:
         """
         self.reader.check_unchanged()
         wanted, told = list(self._ranges(rows)), 1
-        # aligned for any number
-        buffer = np.empty(-(-self._buffer_size() // 8), dtype=np.float64).view(np.uint8)
+        stored = [np.empty(self._longest, dtype=self.reader.dtypes[key]) for key in self.keys]
+        # As the kernels take them: in place, where they are stored so.
+        values = stored[-1] if stored[-1].dtype == np.float64 else np.empty(self._longest)
         for k, part in enumerate(wanted):
             if told < len(wanted) and told - k <= _AHEAD // 2:
                 until = min(k + 1 + _AHEAD, len(wanted))
                 for key in self.keys:
                     self.reader.advise(key, *self._span((wanted[told][0], wanted[until - 1][1])))
                 told = until
-            yield part, self._tile(part, buffer)
+            yield part, self._tile(part, values, *stored)
 
 
 class StreamedDense(_Streamed, DenseBlock):
@@ -79,7 +80,7 @@ class StreamedDense(_Streamed, DenseBlock):
 
     def __init__(self, party: PartyData) -> None:
         super().__init__(party, "X")
-        self._dtype, self._first = party.dtype, party.first_row
+        self._first, self._longest = party.first_row, tile_rows(self.shape[1]) * self.shape[1]
 
     def of_rows(self, start: int, stop: int) -> StreamedDense:
         own = copy(self)
@@ -97,13 +98,10 @@ class StreamedDense(_Streamed, DenseBlock):
     def _span(self, rows: Rows) -> Rows:
         return self._first + rows[0], self._first + rows[1]
 
-    def _buffer_size(self) -> int:
-        return _size_of(tile_rows(self.shape[1]) * self.shape[1], self._dtype.itemsize)
-
-    def _tile(self, rows: Rows, buffer: np.ndarray) -> np.ndarray:
-        stored = _view(buffer, 0, (rows[1] - rows[0]) * self.shape[1], self._dtype)
-        self.reader.read_into("X", *self._span(rows), stored)
-        found = _widened(stored, buffer, self.factor).reshape(-1, self.shape[1])
+    def _tile(self, rows: Rows, values: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        count = (rows[1] - rows[0]) * self.shape[1]
+        self.reader.read_into("X", *self._span(rows), stored[:count])
+        found = _widened(stored[:count], values[:count], self.factor).reshape(-1, self.shape[1])
         if self.centre is not None:
             found -= self.centre
         return found
@@ -137,16 +135,12 @@ class StreamedCSR(_Streamed, CSRBlock):
     def _span(self, rows: Rows) -> Rows:
         return int(self.indptr[rows[0]]), int(self.indptr[rows[1]])
 
-    def _buffer_size(self) -> int:
-        return _size_of(self._longest, *(self.reader.dtypes[key].itemsize for key in reversed(self.keys)))
-
-    def _tile(self, rows: Rows, buffer: np.ndarray) -> _SparseTile:
+    def _tile(self, rows: Rows, values: np.ndarray, indices: np.ndarray, stored: np.ndarray) -> _SparseTile:
         first, last = self._span(rows)
-        indices = _view(buffer, 0, last - first, self.reader.dtypes["X/indices"])
-        stored = _view(buffer, _aligned(indices.nbytes), last - first, self.reader.dtypes["X/data"])
+        indices, stored = indices[: last - first], stored[: last - first]
         self.reader.read_into("X/indices", first, last, indices)
         self.reader.read_into("X/data", first, last, stored)
-        values = _widened(stored, buffer, self.factor)
+        values = _widened(stored, values[: last - first], self.factor)
         pointers = self.indptr[rows[0] : rows[1] + 1] - first
         return pointers, unsigned_indices(indices, self.shape[1]), values
 
@@ -186,11 +180,9 @@ class CompressedRows(CSRBlock):
             yield (start, stop), (own, indices, data)
 
 
-def _widened(stored: np.ndarray, buffer: np.ndarray, factor: float) -> np.ndarray:
-    """Stored values as the kernels take them, times a factor: in place, or at the end of the buffer."""
-    values = stored
+def _widened(stored: np.ndarray, values: np.ndarray, factor: float) -> np.ndarray:
+    """Stored values as the kernels take them, times a factor."""
     if stored.dtype != np.float64:
-        values = _view(buffer, buffer.nbytes - _aligned(8 * stored.size), stored.size, np.dtype(np.float64))
         values[:] = stored
     return _multiply(values, factor)
 
@@ -203,29 +195,16 @@ def _multiply(values: np.ndarray, factor: float) -> np.ndarray:
     return values
 
 
-def _view(buffer: np.ndarray, start: int, count: int, dtype: np.dtype) -> np.ndarray:
-    return buffer[start : start + count * dtype.itemsize].view(dtype)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 64) * 64
-
-
-def _size_of(count: int, value_bytes: int, index_bytes: int = 0) -> int:
-    """Bytes of a buffer for ``count`` values and indices as stored, and for the values as float64."""
-    widened = 8 if value_bytes != 8 else 0
-    return sum(_aligned(count * size) for size in (value_bytes, index_bytes, widened))
-
-
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
     """Memory that streaming a party takes beside its row pointers: two buffers a thread, for tile pairs."""
+    size = party.dtype.itemsize
+    entry = size if size == 8 else size + 8  # as stored, and as float64
     if party.nnz is None:
-        size = _size_of(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
+        count = tile_rows(party.n_features) * party.n_features
     else:
         # A row is never divided; how long the longest is, only its row pointers tell.
-        longest = min(max(TILE_ENTRIES, party.n_features), party.nnz)
-        size = _size_of(longest, party.dtype.itemsize, 8)
-    return 2 * n_threads * size
+        count, entry = min(max(TILE_ENTRIES, party.n_features), party.nnz), entry + 8
+    return 2 * n_threads * count * entry
 
 
 def read_party(party: PartyData, streamed: bool) -> Any:
