@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import call
 from pathlib import Path
 from threading import Lock
@@ -21,7 +21,6 @@ import numpy as np
 from fastadmm.data_tools.label_columns import LabelCollector
 from fastadmm.data_tools.opening import OnRead
 from fastadmm.data_tools.per_table import TableOptions
-from fastadmm.data_tools.threads import on_threads
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
 from fastadmm.store.block_file import make_csr
@@ -259,6 +258,7 @@ def write_plan(
     plan: Plan, out: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> Partition:
     """Write a planned partition; with held-out rows a directory of two, and return that of training."""
+    from fastadmm.engine.engine import default_threads
     from fastadmm.store.label_file import write_columns
     from fastadmm.store.partition import create_partition, open_partition
 
@@ -284,13 +284,15 @@ def write_plan(
 
         # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
         # raised there alone, would pass through HDF5.
-        with on_threads(len(writers)) as every, closing(plan.blocks(progress)) as blocks:
+        threads = min(len(writers), default_threads())
+        with ThreadPoolExecutor(threads) as pool, closing(plan.blocks(progress)) as blocks:
             for block in blocks:
-                every(append, block)
+                list(pool.map(append, block))
             if labels is not None:
                 how = {"classes": labels.classes, "reading": labels.reading, "exposure": labels.exposure}
                 target = partition.labels(**how)
-                every(call, [partial(write_columns, target, labels.y, labels.weight, labels.offset, ids)])
+                columns = labels.y, labels.weight, labels.offset
+                pool.submit(write_columns, target, *columns, ids).result()
                 writers.append(target)
-            every(call, [writer.close for writer in writers])
+            list(pool.map(call, [writer.close for writer in writers]))
     return open_partition(out, require_labels=False)

@@ -26,7 +26,7 @@ from fastadmm.data_tools.blocks import (
 )
 from fastadmm.data_tools.convert_tables import plan_one_table
 from fastadmm.data_tools.matrices import LibsvmSource, NpzSource
-from fastadmm.data_tools.opening import SourceFile, source_files
+from fastadmm.data_tools.opening import SourceFile, in_order, source_files
 from fastadmm.data_tools.per_table import (
     PartyColumns,
     TableOptions,
@@ -37,7 +37,6 @@ from fastadmm.data_tools.per_table import (
     party_columns,
     refuse_fixed,
 )
-from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.h5file import compression_options

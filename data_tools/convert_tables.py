@@ -367,10 +367,7 @@ class Planner:
     ) -> Part:
         """One party's columns as features; `shown_as`: what those are called that other tables have, too."""
         options, described = self.options, self.described
-        if described is not None:
-            encoder = described.encoder(table, columns, shown_as, options)
-        else:
-            encoder = fit_encoder(table, columns, rows, shown_as, options)
+        encoder = fit_encoder(table, columns, rows, shown_as, options, described)
         statistics = ColumnStatistics() if options.standardize else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)

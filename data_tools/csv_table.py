@@ -32,8 +32,7 @@ from fastadmm.data_tools.columns import (
     is_number,
     words_of,
 )
-from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, check_names
-from fastadmm.data_tools.threads import in_order
+from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, check_names, in_order
 from fastadmm.errors import ConfigError, InputError
 
 #: Separators that are recognised, and their names; the first is taken where there is only one column.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, tables, threads
+from fastadmm.data_tools import columns, opening, tables
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.csv_table import CsvFile, read_frame
@@ -196,15 +196,9 @@ def test_ids_are_joined_as_sets_are(tmp_path, texts):
 
 
 def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
-    assert list(threads.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
+    assert list(opening.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
-        list(threads.in_order(lambda i: 1 // (i - 7), range(50)))
-    seen: list[int] = []
-    with threads.on_threads(3) as every:
-        every(seen.append, range(20))
-        assert sorted(seen) == list(range(20))
-        with pytest.raises(ZeroDivisionError):
-            every(lambda i: seen.append(1 // (i - 2)), range(5))
+        list(opening.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
 def test_libsvm_text_is_read_as_token_by_token(tmp_path):

@@ -158,7 +158,7 @@ class LabelWriter(Writer):
             check_weights(self._total_weight, self._shown)
         self._close_arrays()
         self.row_digest = self._ids.close()
-        optional = {"reading": self._reading or None, "label-epsilon": self._epsilon}
+        optional: dict[str, Any] = {"reading": self._reading or None, "label-epsilon": self._epsilon}
         optional["exposure"] = np.int64(1) if self._exposure else None
         about = {"task": self.task, "n_samples": np.int64(self.n_samples), "row-digest": self.row_digest}
         attributes.update(about | {key: value for key, value in optional.items() if value is not None})
