@@ -24,7 +24,7 @@ from fastadmm.data_tools.blocks import (
     widened,
     write_planned,
 )
-from fastadmm.data_tools.convert_tables import plan_one_table
+from fastadmm.data_tools.convert_tables import plan_tables
 from fastadmm.data_tools.matrices import LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import SourceFile, in_order, source_files
 from fastadmm.data_tools.per_table import (
@@ -65,7 +65,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     if kind in ("csv", "parquet"):
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
         plain = kind == "csv" and len(files) == 1 and not options.by_column
-        return plan_one_table(options, scratch, progress, plain)
+        return plan_tables(options, scratch, progress, plain)
     if options.by_column:
         raise ConfigError(
             f"{files[0].shown}: {options.by_column[0]} is for CSV tables, not for {kind} (see --format)"

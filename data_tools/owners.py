@@ -27,7 +27,7 @@ from fastadmm.data_tools.convert import open_matrix
 from fastadmm.data_tools.label_columns import label_text, require_label
 from fastadmm.data_tools.matrices import BLOCK_VALUES, LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
-from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options
+from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options, given_options
 from fastadmm.data_tools.tables import Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
@@ -208,6 +208,9 @@ def _check_options(sources: Sequence[str | Path], asked: OwnerOptions) -> None:
     sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
+    names = ("id", "alignment", "guest", "hosts", "source", "columns", "parties")
+    if others := [*asked.by_column, *given_options(asked, "like", "normalize", "positive", *names)]:
+        raise ConfigError(f"{others[0]}: is not for owners of rows")
     if len(sources) > 1 and (sizes is not None or by is not None):
         raise ConfigError(
             "--sizes and --by divide one file; several files are one owner each: leave them out"

@@ -221,7 +221,7 @@ def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, An
 
     if out is not None:
         check_out(out, force)
-    elif how["columns"] is None and how["like"] is None:
+    elif how["source"] is not None and how["columns"] is None and how["like"] is None:
         how["parties"] = how["parties"] or 1
     options = TableOptions(**{field.name: how[field.name] for field in fields(TableOptions)})
     with progress_bar() as progress:
