@@ -124,8 +124,7 @@ class Numbers:
 
     values: np.ndarray  # ``(k,)`` float64, NaN where missing
     zeros: str = ""  # one that begins with a zero, or ``""``
-    pointed: bool = False  # whether some have a point; one that cannot group thousands
-    ungrouped: bool = False  # whether some have a point; one that cannot group thousands
+    points: int = 0  # 1: some cells have points; 2: one that cannot group thousands
 
 
 @dataclass(frozen=True)

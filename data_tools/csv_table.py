@@ -201,8 +201,7 @@ class CsvFile:
             values = frame[numbers].to_numpy(np.float64)
             whole, decimal = text.are_sure(values, [place[name] for name in numbers])
             for j in np.flatnonzero(whole | decimal).tolist():
-                pointed = bool(decimal[j])
-                cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), "", pointed, pointed)
+                cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), points=2 * int(decimal[j]))
             for name in ids:
                 own = frame[name].to_numpy()
                 if (np.abs(own) < _LONG_ID).all() and not text.surplus(own[:, None], [place[name]]).any():

@@ -330,7 +330,7 @@ class _Cells(_Builder):
         super().__init__(path, name, cells, growing, places)
         self.codes, self.words = growing(np.int32), dict[str, int]()
         self.numbers: Growing | None = growing(np.float64)
-        self.zeros, self.points, self.ungrouped, self._kept_number = "", False, False, False
+        self.zeros, self.points, self._kept_number = "", 0, False
         self._seen = set[bool]()  # whether cells were numbers
 
     @property
@@ -371,8 +371,7 @@ class _Cells(_Builder):
         any_number = not bool(np.isnan(cells.values).all())
         self._seen |= {True} if any_number else set()
         self.zeros = self.zeros or cells.zeros
-        self.points |= cells.pointed
-        self.ungrouped |= cells.ungrouped
+        self.points = max(self.points, cells.points)
         if self.numbers is None:
             self.turned |= any_number
             self._add_missing(len(cells.values))
@@ -383,8 +382,7 @@ class _Cells(_Builder):
     def finish(self) -> Column:
         """The column."""
         if self.numbers is not None and not self.text:
-            grouped = self.points and not self.ungrouped
-            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=grouped)
+            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=self.points == 1)
         mixed = len(self._seen) > 1 and not self.text
         kind = "raw" if self.raw else "mixed" if mixed else "text"
         return Column(kind, self.codes.array(), tuple(self.words))
@@ -401,8 +399,8 @@ def _as_numbers(words: Sequence[str]) -> Numbers | None:
         return None
     joined = f"\n{joined}\n"
     match = _LEADING_ZERO.search(joined) if "\n0" in joined or "\n-0" in joined or "\n+0" in joined else None
-    pointed = "." in joined
-    return Numbers(values, match[1] if match else "", pointed, pointed and bool(_NO_GROUPS.search(joined)))
+    points = 2 if _NO_GROUPS.search(joined) else 1
+    return Numbers(values, match[1] if match else "", points if "." in joined else 0)
 
 
 class _Ids(_Builder):

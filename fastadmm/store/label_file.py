@@ -230,15 +230,13 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         if epsilon is not None and not epsilon > 0.0:
             raise h5.bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
         return LabelData(
-            path=Path(path),
-            n_samples=n_samples,
-            task=task,
-            y=columns["y"],
+            Path(path),
+            n_samples,
+            task,
             classes=classes,
-            sample_weight=columns.get("sample_weight"),
-            offset=columns.get("offset"),
             row_digest=h5.verified_digest(file, n_samples),
             reading=reading,
             label_epsilon=epsilon,
             exposure="exposure" in file.attrs,
+            **{key: columns.get(key) for key in _COLUMNS},  # type: ignore[arg-type]  # there is y
         )
