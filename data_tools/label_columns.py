@@ -14,13 +14,13 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
 from fastadmm.data_tools.column_types import are_truths, as_numbers, read_column, recognise
-from fastadmm.data_tools.columns import Column, is_number, nearest, pieces, words_of
+from fastadmm.data_tools.columns import Column, is_number, nearest, words_of
 from fastadmm.data_tools.per_table import TableOptions
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import CellReading
 
 #: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
 MAX_CLASSES = 20
@@ -250,12 +250,11 @@ def labels_of(
             report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
         column = read_column(table, name, column, found, why)
     collector = LabelCollector(table.path)
-    for part in pieces(rows):
-        if column.kind == "number":
-            collector.append(column.values[part])
-        else:
-            used, codes = np.unique(column.values[part], return_inverse=True)
-            collector.append_words(codes, [column.words[k] for k in used.tolist()])
+    if column.kind == "number":
+        collector.append(column.values[rows])
+    else:
+        used, codes = np.unique(column.values[rows], return_inverse=True)
+        collector.append_words(codes, [column.words[k] for k in used.tolist()])
     labels = collector.finish(task, classes, options.positive)
     exposed = options.exposure is not None
     if exposed and (labels.classes is not None or (labels.y < 0).any()):

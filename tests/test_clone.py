@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WHERE = "import fastadmm.kernels, fastadmm.data_tools.libsvm, fastadmm; print(fastadmm.kernels.__file__)"
+WHERE = "import fastadmm.kernels, fastadmm.data_tools.matrices, fastadmm; print(fastadmm.kernels.__file__)"
 
 
 def imported_from(directory):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.cli.app import main
-from fastadmm.data_tools import libsvm, opening
+from fastadmm.data_tools import matrices, opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import InputError
 from fastadmm.store.partition import open_partition
@@ -200,7 +200,7 @@ def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupt_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: tuple, stage: str
 ) -> None:
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", 0)
+    monkeypatch.setattr(matrices, "CACHE_BYTES", 0)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 500)
     source = write_libsvm(tmp_path / "a", *problem)
 
@@ -226,7 +226,7 @@ def test_deterministic_whatever_the_blocks(
         for out in ("o1", "o2")
     ]
     assert digests[0] == digests[1]
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", 0)
+    monkeypatch.setattr(matrices, "CACHE_BYTES", 0)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 300)
     convert(source, tmp_path / "o3", parties=2)
     one, other = open_partition(tmp_path / "o1"), open_partition(tmp_path / "o3")
@@ -248,9 +248,9 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 
 MEMORY = """
 import resource, sys
-from fastadmm.data_tools import columns, libsvm, opening, tables
+from fastadmm.data_tools import columns, matrices, opening, tables
 from fastadmm.data_tools.convert import convert
-columns.IN_MEMORY = libsvm.CACHE_BYTES = 1 << 20
+columns.IN_MEMORY = matrices.CACHE_BYTES = 1 << 20
 opening.BLOCK_BYTES, tables.LARGE = 1 << 18, 0
 label = "y" if sys.argv[1].endswith("csv") else None
 for source in sys.argv[1:]:

@@ -356,8 +356,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     from fastadmm.between.predict import _align
     from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
-    from fastadmm.data_tools.alignment import file_ids
-    from fastadmm.data_tools.psi import psi_respond
+    from fastadmm.data_tools.alignment import file_ids, psi_respond
 
     (tmp_path / "ids.csv").write_text("id\na\nb\n")
     ids = file_ids(tmp_path / "ids.csv", "id")

@@ -392,7 +392,7 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 @pytest.fixture
 def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Request]]]:
     """A party that has a table and no features yet, and what asks it to compare ids."""
-    from fastadmm.data_tools.psi import psi_request
+    from fastadmm.data_tools.alignment import psi_request
 
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     party = Party.__new__(Party)

@@ -19,6 +19,7 @@ from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.export import open_covered
 from fastadmm.runs.load import refuse_exposures
+from fastadmm.store.block_file import IdWriter
 from fastadmm.store.elements import (
     array_dataset,
     read_array,
@@ -33,7 +34,6 @@ from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import Model, PartyModel, SharedPart, open_model, open_shared_part
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
-from fastadmm.store.writer import IdWriter
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
