@@ -73,7 +73,7 @@ def test_noise_is_drawn_and_charged_once(
     monkeypatch.setattr("fastadmm.between.journal.Journal.append", failing)
     sources: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        "fastadmm.between.private_terms.NoiseSource",
+        "fastadmm.between.host.NoiseSource",
         lambda *how: sources.append(how[:2]) or NoiseSource(*how),
     )
 

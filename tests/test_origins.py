@@ -4,11 +4,15 @@ import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fastadmm
 import numpy as np
 import pytest
-from fastadmm.between.private_terms import books_of, drafted, privacy_text
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import drafted
+from fastadmm.between.host import Host, Site
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
@@ -253,12 +257,13 @@ def test_a_party_by_files_refuses_its_own_bins(bins_of_described, tmp_path, labe
     terms = {"family": "fusion", "privacy": privacy_text(asked), "position": 1, "n_samples": N}
     data = open_party(bins_of_described / "shop.h5")
     agreed = drafted(asked).with_(allow_infinite_epsilon=True)
-    arguments = (data, terms, "run", agreed, tmp_path / "ledger", tmp_path / "releases", "request")
+    approval = SimpleNamespace(protection=agreed)
+    host = Host(Site(data, Engine(1), tmp_path / "ledger"), tmp_path, "run", approval)
     if label_epsilon is None:
-        assert "bins of 'job'" in books_of(*arguments).unproved
+        assert "bins of 'job'" in host.books(terms).unproved
     else:
         with pytest.raises(
             PrivacyBudgetError, match=r"shop: label_epsilon 0\.5 was asked for: bins of 'job'"
         ):
-            books_of(*arguments)
+            host.books(terms)
     assert not (tmp_path / "ledger").exists()

@@ -24,7 +24,7 @@ SECTIONS = {anchor_of(heading): body for heading, body in zip(_PARTS[1::2], _PAR
 
 #: Modules elsewhere that sections name.
 OTHERS = [
-    *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.private_terms"),
+    *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.approval"),
     *("fastadmm.between.approval", "fastadmm.runs.export"),
     *("fastadmm.settings.privacy", "fastadmm.reports.records", "fastadmm.parties.direction"),
 ]
