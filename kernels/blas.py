@@ -26,7 +26,7 @@ def routine(name: str) -> int:
 
 @intrinsic
 def _call(typing_context, address, arguments):
-    """Call a routine of Fortran's with letters (8 bits), whole numbers, numbers and arrays: all by address."""
+    """Call a routine of Fortran's, which takes letters (of 8 bits), numbers and arrays by their addresses."""
     signature = types.void(types.int64, arguments)
 
     def generate(context, builder, signature, given):
@@ -39,7 +39,9 @@ def _call(typing_context, address, arguments):
                 place = context.make_array(kind)(context, builder, value).data
             else:
                 wide = isinstance(kind, types.Integer) and kind.bitwidth > 8
-                place = cgutils.alloca_once_value(builder, builder.trunc(value, ir.IntType(32)) if wide else value)
+                place = cgutils.alloca_once_value(
+                    builder, builder.trunc(value, ir.IntType(32)) if wide else value
+                )
             places.append(builder.bitcast(place, _BYTES))
         kind = ir.FunctionType(ir.VoidType(), [_BYTES] * len(places))
         builder.call(builder.inttoptr(given[0], kind.as_pointer()), places)

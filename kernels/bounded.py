@@ -129,7 +129,7 @@ def _proximal(v, shift, near, y, s, penalty, extra):
     proves that its piece holds no minimum. Of two minima the lower one counts;
     of equal ones that with the smaller loss.
 
-    The derivative in the shift may be negative. ``extra`` is the family and c, which is 1 for the sigmoid loss.
+    The derivative in the shift may be negative. ``extra`` is the family and c: 1 for the sigmoid loss.
     """
     family, width = extra
     inflection, ratio = _INFLECTION[int(family)], s / penalty

@@ -4,9 +4,12 @@ Column indices are unsigned, and so are the loops over entries: signed ones make
 Numba emit wrap-around code for negative indices in the innermost loop, which
 costs a third of the time.
 
-A row's product with a vector is eight sums, each of every eighth entry, added in pairs at the end: not the order
-of a plain loop, but one that nothing but the row decides, and sums that do not wait for each other. ``D.T v`` is
-in the order of a plain loop. Entries that are all one are not read: ``data`` is None then.
+A row's product with a vector is eight sums, each of every eighth entry, added in pairs at the end: not the
+order of a plain loop, but one that nothing but the row decides, and sums that do not wait for each other.
+``D.T v`` is in the order of a plain loop. Entries that are all one are not read: ``data`` is None then.
+
+The processor predicts where a row's loop ends. If lengths vary, it is wrong once per row, which costs as much
+as twenty entries. So a row's last group is computed whole, with zeros in place of what is not the row's.
 
 Four sums side by side are increased by one instruction. Numba leaves neighbouring statements as they are
 written, one number at a time; asked for by name, the vector operations are the same multiplications and sums,
@@ -36,13 +39,22 @@ def _term(data, indices, x, k):
 
 
 @inline
+def _own_term(data, indices, x, k, end):
+    """As :func:`_term`; zero from the row's end on, without a branch."""
+    term = _term(data, indices, x, min(k, end - _ONE))
+    return term if k < end else 0.0
+
+
+@inline
 def _row_product(data, indices, x, begin, end):
     """Product of the entries of one row, from ``begin`` to ``end``, with a vector.
 
     Shapes: data (nnz,), or None; x (d,).
     """
+    if begin == end:
+        return 0.0
     k, a, b, c, d, e, f, g, h = begin, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    while k + _EIGHT <= end:
+    while k + _EIGHT < end:
         a += _term(data, indices, x, k)
         b += _term(data, indices, x, k + _ONE)
         c += _term(data, indices, x, k + _TWO)
@@ -52,21 +64,14 @@ def _row_product(data, indices, x, begin, end):
         g += _term(data, indices, x, k + _SIX)
         h += _term(data, indices, x, k + _SEVEN)
         k += _EIGHT
-    # A test for each entry that may be left: the processor guesses these better than the end of a loop.
-    if k < end:
-        a += _term(data, indices, x, k)
-    if k + _ONE < end:
-        b += _term(data, indices, x, k + _ONE)
-    if k + _TWO < end:
-        c += _term(data, indices, x, k + _TWO)
-    if k + _THREE < end:
-        d += _term(data, indices, x, k + _THREE)
-    if k + _FOUR < end:
-        e += _term(data, indices, x, k + _FOUR)
-    if k + _FIVE < end:
-        f += _term(data, indices, x, k + _FIVE)
-    if k + _SIX < end:
-        g += _term(data, indices, x, k + _SIX)
+    a += _term(data, indices, x, k)
+    b += _own_term(data, indices, x, k + _ONE, end)
+    c += _own_term(data, indices, x, k + _TWO, end)
+    d += _own_term(data, indices, x, k + _THREE, end)
+    e += _own_term(data, indices, x, k + _FOUR, end)
+    f += _own_term(data, indices, x, k + _FIVE, end)
+    g += _own_term(data, indices, x, k + _SIX, end)
+    h += _own_term(data, indices, x, k + _SEVEN, end)
     return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
@@ -104,10 +109,20 @@ def csr_products(indptr, indices, data, x, out, start, stop):
 @kernel
 def csr_accumulate_transposed(indptr, indices, data, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
+    readable = np.uint64(indptr[stop])
     for i in range(start, stop):
-        scale = v[i]
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        k, end, scale = np.uint64(indptr[i]), np.uint64(indptr[i + 1]), v[i]
+        while k + _FOUR < end:
+            for lane in range(_FOUR):
+                out[indices[k + lane]] += scale if data is None else data[k + lane] * scale
+            k += _FOUR
+        while k < end and k + _FOUR > readable:
             out[indices[k]] += scale if data is None else data[k] * scale
+            k += _ONE
+        if k < end:
+            for lane in range(_FOUR):  # entries of the next row count as zero
+                increase = scale if data is None else data[k + lane] * scale
+                out[indices[k + lane]] += increase if k + lane < end else 0.0
 
 
 @intrinsic
