@@ -11,19 +11,16 @@ from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
 from fastadmm.cli.terminal import grid, print_json, say, say_all, show
 from fastadmm.errors import ConfigError
-from fastadmm.settings.setting import declare
+from fastadmm.settings.setting import Setting, declare
 
-#: Settings of a training that decide what it may reach.
-_KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
-         "intercept", "method", "step", "weights")  # fmt: skip
+#: Settings of a training that do not decide what it may reach.
+_OTHERS = ("data", "smoothness", "learner", "ledger", "budget", "threads")
 
 
-def _settings() -> Any:
-    from fastadmm.settings.owners import OwnerSettings
-    from fastadmm.settings.setting import settings_of
-
-    declared = settings_of(OwnerSettings)
-    return [replace(declared[key], help="") if key == "step" else declared[key] for key in _KEYS], ()
+def _deciding(setting: Setting) -> Setting | None:
+    if setting.key in _OTHERS:
+        return None
+    return replace(setting, help="") if setting.key == "step" else setting
 
 
 #: Largest T to try when looking for the best.
@@ -38,7 +35,7 @@ class _Assumed:
     distance: float = declare("data", "with --curvature: norm of the best", sign="positive", default=1.0)
 
 
-@opt.with_options(app.command(), _settings)
+@opt.with_options(app.command(), "owners", _deciding)
 def forecast(
     data: Path | None = opt.argument(
         "Directory of owners, for names and sizes; or use --owners.", default=None

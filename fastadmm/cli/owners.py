@@ -105,14 +105,7 @@ def _show(data: Owners, as_json: bool) -> None:
     say("\n".join(lines))
 
 
-def _settings() -> Any:
-    from fastadmm.settings.owners import OwnerSettings
-    from fastadmm.settings.setting import settings_of
-
-    return settings_of(OwnerSettings).values(), ()
-
-
-@opt.with_options(group.command(), _settings)
+@opt.with_options(group.command(), "owners")
 def train(
     data: Path | None = opt.argument("Directory made by 'fastadmm owners convert'.", default=None),
     out: Path = opt.written("RUN", Path("owners-run")),

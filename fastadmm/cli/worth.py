@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from fastadmm.worth.coalitions import Worth
 
 
-def _settings() -> Any:
-    from fastadmm.settings.keys import SETTINGS
-
-    return [SETTINGS["threads"]], ()
-
-
 METRIC = opt.option(
     "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
 )
@@ -27,7 +21,7 @@ LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", me
 LEAVE_ONE_OUT = opt.flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
 
 
-@opt.with_options(app.command(), _settings)
+@opt.with_options(app.command(), "parties", lambda setting: setting if setting.key == "threads" else None)
 def worth(
     run: Path = opt.argument("Run directory, trained without privacy.", metavar="RUN"),
     test: Path | None = opt.option(
