@@ -40,10 +40,12 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     replace, charge = os.replace, Ledger.charge_all
 
-    def die_replacing(*names):
-        if place == "after the rename":
-            replace(*names)
-        raise Killed
+    def die_replacing(source, target):
+        used = str(source).endswith(".pending")
+        if not used or place == "after the rename":
+            replace(source, target)
+        if used:
+            raise Killed
 
     def die_charging(*_):
         raise Killed
@@ -66,7 +68,7 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
 def test_draws_that_are_torn_missing_or_long(tmp_path, monkeypatch):
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     with monkeypatch.context() as patched:
-        patched.setattr(module.os, "replace", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(Releases, "_use", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             obtain(directory, Ledger(path), draws=draws)
     (pending,) = hidden(directory)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from inspect import Parameter, Signature, cleandoc, formatannotation, signature
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
@@ -44,6 +44,30 @@ _mode = partial(
 )
 
 
+class _Settings(TypedDict, total=False):
+    """Those of all modes, for checkers of types and editors; at run time the modes' classes decide."""
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    label_epsilon: float | None
+    sampler: str
+    seed: int | None
+    total_epsilon: float | None
+    public_scaling: bool
+    allow_infinite_epsilon: bool
+    rounds: int
+    ball: float
+    target_clip: float | None
+    message_clip: float | None
+    message_center: float
+    shrink: bool
+    model_share: float
+    model_epsilon_max: float
+    row_norm: float | None
+    label_party: str | None
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
@@ -54,7 +78,7 @@ class Privacy:
     mode: str = _mode(default="none")
     __signature__: ClassVar[Signature]
 
-    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
+    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Unpack[_Settings]) -> Privacy:
         """Settings of the mode's class; that of ``__init__`` is called next."""
         kind: type[Privacy] = cls
         if cls not in _KINDS.values():
