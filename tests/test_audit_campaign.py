@@ -121,9 +121,9 @@ def test_a_machine_without_room_says_nothing_about_the_code(monkeypatch, error, 
 
 
 def test_code_that_refuses_allowed_data_is_flagged():
-    (check,) = or_its_end("labels", lambda: [][0])
+    (check,) = or_its_end("labels", lambda: {}["x"])
     assert check.flagged
-    assert "the code ends with: IndexError" in check.found
+    assert "the code ends with: KeyError" in check.found
 
 
 # --- the tests of noise: what they see; their level is in test_noise_tests.py

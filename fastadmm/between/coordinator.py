@@ -329,7 +329,7 @@ class Coordinator:
             parts.write_private_model(directory, solver, result, self.run, labels, own)
         document = result_document(solver, result)
         document["privacy"] = write_statement(self.path, solver, self.run).to_json()
-        document["comparison"] = comparison.to_json()
+        document["comparison"] = comparison
         self.folder.write_json("result.json", document)
         return document
 
