@@ -11,7 +11,7 @@ from fastadmm.cli.agent import status
 from fastadmm.cli.app import new_group
 from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
-from fastadmm.cli.terminal import say, say_all
+from fastadmm.cli.terminal import say, say_all, tell
 from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
 from fastadmm.errors import ConfigError, WaitingError
 from fastadmm.settings.setting import MORE, Setting
@@ -239,10 +239,10 @@ def infer(
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.predict import federate_infer
-    from fastadmm.cli.columns import print_inference
 
     how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
-    print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
+    found = _waiting(wait, lambda: federate_infer(config, run, out, **how))
+    tell(as_json, found.to_dict(), found.parts, ensure_ascii=False)
 
 
 @group.command()

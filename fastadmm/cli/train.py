@@ -10,7 +10,7 @@ from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say, say_all
+from fastadmm.cli.terminal import print_json, say, say_all, tell
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import MORE, Setting
 
@@ -88,12 +88,8 @@ def show_plan(settings: Any, as_json: bool, comm: Any) -> int:
         plan = agreed(met, lambda: plan_run(settings))
     if met is not None and met.rank:
         return int(ExitCode.OK)
-    if as_json:
-        print_json(plan.to_json())
-    else:
-        if settings.cluster != "none":
-            say("the plan of one process with all rows; each worker plans its own when the run begins")
-        say("\n".join(plan.lines()))
+    alone = "the plan of one process with all rows; each worker plans its own when the run begins"
+    tell(as_json, plan.to_json(), lambda: [*[alone] * (settings.cluster != "none"), *plan.lines()])
     return int(ExitCode.OK)
 
 
