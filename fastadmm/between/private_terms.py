@@ -104,7 +104,7 @@ def books_of(
     ledger: Path | None,
     releases: Path,
     place: str,
-) -> Books[DifferentialPrivacy]:
+) -> Books:
     """The books of a party in a private run by files."""
     asked = asked_privacy(terms, place)
     if asked is None or ledger is None:

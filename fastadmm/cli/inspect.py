@@ -61,13 +61,10 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else cell(value)
 
 
-def _size(count: int) -> str:
-    unit = min((len(str(count)) - 1) // 3, 4)
-    return f"{count / 1000**unit:.{min(unit, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
-
-
 def _told(found: dict[str, Any]) -> dict[str, Any]:
     """An object by what its keys are called: sizes in units, and what belongs together in one text."""
+    from fastadmm.settings.checks import format_bytes
+
     told: dict[str, Any] = {}
     for key, value in found.items():
         label = str(key).removeprefix("n_").replace("_", " ")
@@ -82,7 +79,7 @@ def _told(found: dict[str, Any]) -> dict[str, Any]:
         elif key == "dtype" and "storage" in told:
             told["storage"] += f" {value}"
         elif key in ("memory_bytes", "file_bytes"):
-            told["in memory" if key == "memory_bytes" else "on disk"] = _size(value)
+            told["in memory" if key == "memory_bytes" else "on disk"] = format_bytes(value)
         elif key not in _LEFT_OUT:
             told[label] = _told(value) if isinstance(value, dict) else value
     return told

@@ -90,23 +90,20 @@ def find_worst_pair(
         goal = target * math.sin(p[2] + p[4])
         return gram, image, before, 0j if adjacency == "zero_out" else after, goal
 
-    def found_from(start: np.ndarray) -> tuple[float, np.ndarray]:
-        run = minimize(lambda p: -measure(*pair(p))[0], start, method="Nelder-Mead", options=_OPTIONS)
-        return float(run.fun), run.x
+    def best_from(start: np.ndarray) -> tuple[float, np.ndarray]:
+        best = math.inf
+        for _ in range(5):  # a fresh simplex where the last one collapsed
+            run = minimize(lambda p: -measure(*pair(p))[0], start, method="Nelder-Mead", options=_OPTIONS)
+            before, best, start = best, float(run.fun), run.x
+            if before - best <= 1e-9 * abs(best):
+                break
+        return best, start
 
     # First: the others hold x at the ball's edge, and the record changes its sign.
     strong = 0.5 * math.log(mu + 2.0), math.log(2.0 * target * (mu + 2.0))
-    start = np.array([strong[0], strong[0], 1.0, 0.1, 1.0, 0.1, -1.0, 0.1, strong[1]])
-    found = [found_from(start)]
-    found += [found_from(rng.normal(size=9) * rng.choice([0.5, 2.0, 5.0])) for _ in range(starts - 1)]
-    found.sort(key=lambda item: item[0])
-    for k in range(max(1, starts // 3)):
-        for _ in range(4):  # a fresh simplex where the last one collapsed
-            value, x = found[k]
-            found[k] = found_from(x)
-            if value - found[k][0] <= 1e-9 * abs(value):
-                break
-    value, parameters = min(found, key=lambda item: item[0])
+    places = [np.array([strong[0], strong[0], 1.0, 0.1, 1.0, 0.1, -1.0, 0.1, strong[1]])]
+    places += [rng.normal(size=9) * rng.choice([0.5, 2.0, 5.0]) for _ in range(starts - 1)]
+    value, parameters = min(map(best_from, places), key=lambda item: item[0])
     gram, image, before, after, goal = pair(parameters)
     goal = measure(gram, image, before, after, goal)[1]
     q, a, b = (np.array([z.real, z.imag]) for z in (image, before, after))

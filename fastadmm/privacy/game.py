@@ -28,6 +28,7 @@ from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.coordinator.admm.penalty_rule import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
+from fastadmm.files.atomic import plain
 from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.message import private_solver
@@ -65,10 +66,7 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite epsilon, which JSON does not have, is a text."""
-        values = asdict(self)
-        if self.epsilon is not None and math.isinf(self.epsilon):
-            values["epsilon"] = "infinity"
-        return values
+        return dict(plain(asdict(self), "infinity"))
 
 
 def exact_check(name: str, wrong: str, right: str) -> Check:

@@ -42,7 +42,7 @@ Model = tuple[list[np.ndarray], float]
 class PrivateParty(GatedParty):
     """A party that charges what it draws to books of its own."""
 
-    books: Books[Any]
+    books: Books
     weights: np.ndarray
     stored: Releases
     planned: Callable[[], dict[str, list[Charge]]]  # what each of its releases costs, by its stored name
@@ -122,7 +122,7 @@ class PrivateRun(Run):
         self.last_record: RoundRecord | None = None
         self.begin(driver)
 
-    def books(self, m: int) -> Books[Any]:
+    def books(self, m: int) -> Books:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
         own, why = (self.accounts[m], self.data[m]), self.unproved.get(self.problem.names[m], "")
         noise, directory = lambda: self.noise_source(m), self.releases.directory

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from fastadmm.files.atomic import shown, storage_errors, synchronise, write_whol
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.settings.privacy import DifferentialPrivacy
 
 T = TypeVar("T")
 
@@ -84,14 +83,11 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
         raise
 
 
-Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
-
-
 @dataclass(frozen=True)
-class Books(Generic[Settings_co]):
+class Books:
     """The books of one party in one run: ``docs/privacy.md#the-ledger``."""
 
-    settings: Settings_co  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
+    settings: Any  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
     ledger: Ledger
     run: str  # identifier of the run in the ledger
     account: Account  # of the party's features
@@ -126,19 +122,16 @@ class Releases:
             values = _drawn(question, payment, draw)
             payment.charge(_draw_of(values))
             return build(values)
-        pending = _pending(path)
-        if os.path.lexists(path):
-            values = _answering(path, read_release(path), question)
+        final, pending = os.path.lexists(path), _pending(path)
+        found = read_release(path) if final else _completed(pending)
+        values = _drawn(question, payment, draw) if found is None else _answering(path, found, question)
+        if found is None:
+            with storage_errors(path):
+                _write_ahead(pending, values)
+        if final:
             payment.charge(_draw_of(values))
             _remove(pending)
         else:
-            found = _completed(pending)
-            values = (
-                _drawn(question, payment, draw) if found is None else _answering(pending, found, question)
-            )
-            if found is None:
-                with storage_errors(path):
-                    _write_ahead(pending, values)
             self._use(pending, path, _draw_of(values), payment)
         try:
             return build(values)
