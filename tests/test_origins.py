@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 import fastadmm
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.between.private_terms import books_of, drafted, privacy_text
 from fastadmm.errors import ExitCode, PrivacyBudgetError
-from fastadmm.privacy.origins import declared, private_constants
+from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.encoder import DESCRIBED, Bins, ColumnEncoding, Encoder
 from fastadmm.store.partition import open_partition
@@ -180,13 +179,13 @@ def test_what_moves_other_rows_says_so(way, tmp_path):
             (folder / "shop.csv").write_text(text)
         made[name] = parties(command(folder))
     for k, party in enumerate(made["as it is"]):
-        for name, origin in (("row", private_constants), ("label", partial(private_constants, labels=True))):
+        for name, origin in (("row", private_constants), ("label", label_constants)):
             if name in made:
                 other = made[name][k]
                 moved = party.feature_names != other.feature_names or (others(party) != others(other)).any()
                 assert not moved or origin(party.steps), f"{party.name}: a {name} moved others"
     assert any(bool(private_constants(party.steps)) for party in made["as it is"]) == private
-    assert any(bool(private_constants(party.steps, labels=True)) for party in made["as it is"]) == labels
+    assert any(bool(label_constants(party.steps)) for party in made["as it is"]) == labels
 
 
 @pytest.mark.parametrize("way", ["missing mean", "described", "bins of described categories", "dates"])

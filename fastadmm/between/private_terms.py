@@ -12,7 +12,7 @@ from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.origins import why_unproved
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.releases import Books
 from fastadmm.settings.privacy import DifferentialPrivacy, Privacy
 from fastadmm.store.party_file import PartyData
@@ -116,7 +116,7 @@ def books_of(
     settings = asked.with_(**{key: getattr(protection, key) for key in OWNERS})
     why = "" if settings.public_scaling else why_unproved(data.steps)
     try:
-        settings.refuse_told_labels({data.name: why_unproved(data.steps, labels=True) if why else ""})
+        settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})
         settings.refuse_unproved({data.name: why} if why else {})
     except PrivacyBudgetError as error:
         # The requester is told no more than of an owner who has not agreed.

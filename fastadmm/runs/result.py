@@ -15,7 +15,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import private_solver
-from fastadmm.privacy.origins import why_unproved
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.problem.problem import Problem
@@ -97,7 +97,7 @@ def unproved_parties(settings: DifferentialPrivacy, partition: Partition) -> dic
     # The label holder sends nothing about its columns.
     holder = settings.label_holder([party.name for party in partition.parties])
     sending = [party for party in partition.parties if party.name != holder]
-    settings.refuse_told_labels({party.name: why_unproved(party.steps, labels=True) for party in sending})
+    settings.refuse_told_labels({party.name: why_no_labels(party.steps) for party in sending})
     found = {party.name: why_unproved(party.steps) for party in sending}
     return {name: why for name, why in found.items() if why}
 
