@@ -108,7 +108,9 @@ class Tap:
 
     def __enter__(self) -> Tap:
         # Looked up now: the audit is of what a run would call now.
-        tapped = {name: self._tapped(getattr(NoiseSource, name), name) for name in self._scripts}
+        tapped: dict[str, Any] = {
+            name: self._tapped(getattr(NoiseSource, name), name) for name in self._scripts
+        }
         self._patch = patch.multiple(NoiseSource, **tapped)
         self._patch.start()
         return self

@@ -98,6 +98,11 @@ class MessageSolver(PrivateRun):
         self.penalty = options.penalty if options.penalty is not None else default
         self.mu = problem.regularization / (self.tau * self.penalty)
         self.sensitivity, self.level = message_level(settings, self.mu, n)
+        self.worse = (
+            "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
+            f"(noise sd {self.level.sigma:.3g} on scores of at most {settings.ball:.3g}); "
+            "use mode 'fusion', or more epsilon"
+        )
         self.parties = [
             MessageParty(name, block, self.books(k), self.mu, self.engine)
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
@@ -203,15 +208,6 @@ class MessageSolver(PrivateRun):
             "private messages": (weights, intercept),
             "late fusion of local models (nothing sent)": apart,
         }
-
-    @property
-    def worse(self) -> str:
-        """What is said where sending nothing is better."""
-        return (
-            "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
-            f"(noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}); "
-            "use mode 'fusion', or more epsilon"
-        )
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
