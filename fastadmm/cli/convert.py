@@ -14,7 +14,7 @@ import typer
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, redraws, say
+from fastadmm.cli.terminal import redraws, tell
 from fastadmm.errors import ConfigError
 from fastadmm.settings.setting import declare
 
@@ -200,10 +200,7 @@ def convert(
     how |= {"categorical": _list(cells.categorical), "drop": reading.dropped, "header": not reading.no_header}
     how |= {"source": source, "hosts": how.pop("host") or ()}
     told = _convert(how, None if dry_run else out, force)
-    if as_json:
-        print_json(told, indent=None)
-    else:
-        say("\n".join(_lines(told)))
+    tell(as_json, told, lambda: _lines(told), indent=None)
 
 
 def _list(names: str) -> list[str]:

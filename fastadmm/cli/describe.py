@@ -28,8 +28,6 @@ from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import OwnerFile
 
-#: Files that make a directory a run, in the order of trust.
-_RUN_FILES = ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl")
 _OWNERS_MANIFEST = "owners.toml"
 _OWNER_TYPE = "fastadmm-owner"
 _NAMES_SHOWN = 10
@@ -42,21 +40,14 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
         path.stat()
         names = set(os.listdir(path)) if path.is_dir() else None
     if names is None:
-        told = _file(path, check)
-    elif names & {MANIFEST, SHARDS}:
-        told = _partition(path, check)
-    elif _OWNERS_MANIFEST in names:
-        told = _owners(path, check)
-    elif names & set(_RUN_FILES):
-        told = _run(path, names)
-    elif "model.toml" in names:
-        told = _model(path)
-    else:
-        raise FormatError(
-            f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
-            "not a directory of fastadmm"
-        )
-    return {"path": str(path), **told}
+        return {"path": str(path), **_file(path, check)}
+    for files, told in _DIRECTORIES.items():
+        if names & set(files):
+            return {"path": str(path), **told(path, check)}
+    raise FormatError(
+        f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
+        "not a directory of fastadmm"
+    )
 
 
 def _file(path: Path, check: bool) -> dict[str, Any]:
@@ -187,7 +178,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _run(path: Path, names: set[str]) -> dict[str, Any]:
+def _run(path: Path, check: bool) -> dict[str, Any]:
     result = document_in(path / "result.json")
     config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
@@ -207,11 +198,11 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
         "last_round": _last_round(path / "rounds.jsonl"),
         "checkpoints": sum(not name.startswith(".") for name in listed),
         "has_model": (path / "model" / "model.toml").exists(),
-        "has_report": "report.html" in names,
+        "has_report": (path / "report.html").exists(),
     }
 
 
-def _model(path: Path) -> dict[str, Any]:
+def _model(path: Path, check: bool) -> dict[str, Any]:
     manifest = document_in(path / "model.toml")
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))
@@ -224,3 +215,12 @@ def _model(path: Path) -> dict[str, Any]:
     if manifest is not None and isinstance(certificate := manifest.get("certificate"), dict):
         manifest["certificate"] = without_claim(certificate, said)
     return {"kind": "model", "claim": None if said is None else said.line, "model": manifest, "files": files}
+
+
+#: What describes a directory that has one of these files, in the order of trust.
+_DIRECTORIES = {
+    (MANIFEST, SHARDS): _partition,
+    (_OWNERS_MANIFEST,): _owners,
+    ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl"): _run,
+    ("model.toml",): _model,
+}
