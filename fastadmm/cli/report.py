@@ -58,7 +58,7 @@ def compare(
         return
     found = comparison_rows(comparison)
     rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
-    show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
+    show(grid("", ["run", *(run["name"] for run in comparison.runs)], rows))
     say_all(comparison.notes)
 
 

@@ -30,7 +30,7 @@ from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
-from fastadmm.runs.display import Display, Silent, stop_on_signal
+from fastadmm.runs.display import Display, stop_on_signal
 from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.runs.plan import available_memory
 from fastadmm.settings.checks import read_values
@@ -86,7 +86,7 @@ def start_owner_run(
 
     try:
         with folder.begin(fill, force=force):
-            return _run(folder, identifier, setup, data, display or Silent())
+            return _run(folder, identifier, setup, data, display or Display())
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -94,7 +94,7 @@ def start_owner_run(
 
 def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None = None) -> dict[str, Any]:
     """Continue a run; the noise of stored answers is not drawn again."""
-    display = display or Silent()
+    display = display or Display()
     folder = RunFolder(run, OWNERS)
     folder.require()
     path = folder.configuration

@@ -9,7 +9,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.owners.learner import PRINTED, Learner
-from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound, owner_weights
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.owner_file import Owners
@@ -78,15 +78,13 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
         for file, e in zip(data.owners, epsilons, strict=True)
     ]
-    sizes = np.array([owner.n_samples for owner in owners], dtype=float)
     variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     if settings.weights == "budget" and (variances == 0.0).any():
         raise ConfigError(
             "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
             "inf); use size"
         )
-    shares = sizes if settings.weights == "size" else 1.0 / variances
-    weights = shares / shares.sum()
+    weights = owner_weights(settings.weights, [owner.n_samples for owner in owners], variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
 

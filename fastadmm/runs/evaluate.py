@@ -21,7 +21,7 @@ from fastadmm.problem.class_names import sign_of
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.claim import check_provenance
 from fastadmm.runs.config import recorded
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import check_run, load_run, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
@@ -158,7 +158,7 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
         said = "standard errors are exact functions of the private rows, and its budget does not cover them"
         raise ConfigError(f"{shown(run)}: a private run: {said}")
     config = replace(found.config, test=None, warm_start=None, threads=None)
-    loaded = load_run(config, check_run(config, Silent()))
+    loaded = load_run(config, check_run(config, Display()))
     problem, partition = loaded.problem, loaded.partition
     check_provenance(run, _training(found.provenance), _training(loaded.provenance), partition)
     features = [name for party in model.parties for name in party.feature_names]

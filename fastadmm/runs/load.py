@@ -24,7 +24,7 @@ from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.claim import model_digest, provenance_of
 from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
-from fastadmm.runs.display import Display, Notes
+from fastadmm.runs.display import Display
 from fastadmm.runs.plan import SHARE, Plan, available_memory, check_limit, make_plan
 from fastadmm.runs.result import class_rows, make_solver, unproved_parties
 from fastadmm.settings.checks import parse_bytes
@@ -54,7 +54,7 @@ class CheckedRun:
     plan: Plan
 
 
-def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
+def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test, loss = open_run(config)
     plan, free = plan_of(config, (partition, test, loss), partition.parties, Engine(config.threads).n_threads)

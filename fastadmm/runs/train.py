@@ -20,7 +20,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.claim import check_provenance, model_digest
 from fastadmm.runs.config import read_config, recorded, solver_options
-from fastadmm.runs.display import Display, Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.fit import Fit, PathJob, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import (
@@ -56,7 +56,7 @@ def start_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Train a model into a new run directory."""
-    return led(comm, lambda: _start(config, RunFolder(out), force, display or Silent(), comm))
+    return led(comm, lambda: _start(config, RunFolder(out), force, display or Display(), comm))
 
 
 def _start(
@@ -111,7 +111,7 @@ def resume_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
-    return led(comm, lambda: _resume(RunFolder(run), changes, display or Silent(), comm))
+    return led(comm, lambda: _resume(RunFolder(run), changes, display or Display(), comm))
 
 
 def _resume(
@@ -185,7 +185,7 @@ _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STO
 
 def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
-    return check_run(config, display or Silent(), whole=True).plan
+    return check_run(config, display or Display(), whole=True).plan
 
 
 # --- rows that several workers share: each reads labels, and its rows; rank 0 writes ------------------------
@@ -262,7 +262,7 @@ class _Follower:
 
     def load(self, config: RunConfig) -> None:
         """Read this worker's rows."""
-        self.config, self.loaded = config, _load(config, self.comm, Silent())
+        self.config, self.loaded = config, _load(config, self.comm, Display())
 
     def new(self, run: Path) -> None:
         """Make a solver."""

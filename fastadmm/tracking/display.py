@@ -25,7 +25,7 @@ from fastadmm.privacy.published import (
     round_numbers,
     settings_of,
 )
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.folder import damaged
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
@@ -185,11 +185,11 @@ def tracked(run: str | Path, targets: Sequence[str] = (), display: Any = None) -
         tracking.close()
 
 
-class Tracking:
+class Tracking(Display):
     """Display and log of one run; made by :func:`tracked`."""
 
     def __init__(self, run: Path, uris: Sequence[str], display: Any = None) -> None:
-        self.run, self.display = run, display if display is not None else Silent()
+        self.run, self.display = run, display if display is not None else Display()
         self.private = True  # until the statement says otherwise
         self.parties: list[str] = []
         # Before anything is trained: a missing library or a server that is down is said now.
