@@ -17,8 +17,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain, shown
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_answers, make_bound, owner_weights
-from fastadmm.owners.owner import scaled
-from fastadmm.owners.setup import default_step, refuse_others
+from fastadmm.owners.setup import default_step, refuse_others, scaled
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.solver.options import SolverOptions

@@ -160,7 +160,7 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
     config = replace(found.config, test=None, warm_start=None, threads=None)
     loaded = load_run(config, check_run(config, Display()))
     problem, partition = loaded.problem, loaded.partition
-    check_provenance(run, _training(found.provenance), _training(loaded.provenance), partition)
+    check_provenance(run, found.provenance, loaded.provenance, partition, ("test", "warm_start"))
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
     units, notes = _raw_units(model, problem.fit_intercept)
@@ -173,13 +173,6 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
         kept = {key: document[key] for key in ("weights", "level", "ratio", "notes")}
         write_json(run / "inference.json", kept)
     return table
-
-
-def _training(provenance: Any) -> Any:
-    """The part about the rows that the model was trained on."""
-    if not isinstance(provenance, dict):
-        return provenance
-    return {key: value for key, value in provenance.items() if key not in ("test", "warm_start")}
 
 
 def chosen_bins(parties: Sequence[PartyModel]) -> list[str]:

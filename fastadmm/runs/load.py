@@ -161,7 +161,7 @@ class LoadedRun:
     early: EarlyStopping | None
     spilled: bool
     class_rows: dict[str, Any]  # training rows of each class, as result.json has them
-    looks: tuple[str, ...]  # what was seen and shown
+    looks: list[str]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run."""
@@ -282,7 +282,7 @@ def load_run(
         provenance["warm_start"] = model_digest(model)
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
-    looks = tuple(doubts(partition.task, loss))
+    looks = doubts(partition.task, loss)
     return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, classes, looks)
 
 
@@ -340,7 +340,7 @@ def look_at(
             lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
     for line in lines:
         display.note(line)
-    return replace(loaded, looks=(*loaded.looks, *lines))
+    return replace(loaded, looks=[*loaded.looks, *lines])
 
 
 def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:
