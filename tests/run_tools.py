@@ -24,7 +24,7 @@ import tomli_w
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.proof.claim import Claim
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.solver import solver
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.partition import create_partition
@@ -259,7 +259,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
     return True
 
 
-class SignalAfter(Silent):
+class SignalAfter(Display):
     """A display that sends this process a signal after a given round."""
 
     def __init__(self, n_rounds: int, number: int = signal.SIGINT) -> None:
@@ -271,7 +271,7 @@ class SignalAfter(Silent):
             os.kill(os.getpid(), self.number)
 
 
-class CrashAfter(Silent):
+class CrashAfter(Display):
     """A display that ends the run after a given round as abruptly as one process can end itself."""
 
     def __init__(self, n_rounds: int) -> None:
@@ -283,7 +283,7 @@ class CrashAfter(Silent):
             raise KeyboardInterrupt
 
 
-class Notes(Silent):
+class Notes(Display):
     """A display that keeps its notes."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.load import check_run, load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
@@ -248,7 +248,7 @@ def in_one_process(home: Path, blocks: list[np.ndarray], y: np.ndarray, run_: Pa
     write_blocks(home / f"{run_.name}.parts", blocks, y)
     config = make_config({"data": str(home / f"{run_.name}.parts"), **SAME})
     start_run(config, run_)
-    return load_run(config, check_run(config, Silent())).problem, open_model(run_)
+    return load_run(config, check_run(config, Display())).problem, open_model(run_)
 
 
 def test_errors_and_worth_have_the_bits_of_one_process(

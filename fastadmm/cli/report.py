@@ -58,7 +58,7 @@ def compare(
     def parts() -> list[Any]:
         found = comparison_rows(comparison)
         rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
-        return [grid("", ["run", *(run.name for run in comparison.runs)], rows), *comparison.notes]
+        return [grid("", ["run", *(run["name"] for run in comparison.runs)], rows), *comparison.notes]
 
     tell(as_json, comparison.to_json(), parts, allow_nan=False)
 

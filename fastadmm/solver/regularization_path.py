@@ -35,6 +35,7 @@ class PathPoint(SolveResult):
     """The model at one value of lambda. Shapes: each of weights (d_m,); intercept (C,)."""
 
     lam: float = math.nan  # per mean loss
+    claim: str | None = None  # what its proof claims
 
     @property
     def n_rounds(self) -> int:
@@ -164,7 +165,9 @@ def fit_point(
 ) -> PathPoint:
     """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open."""
     solver = Solver(problem, options, engine, start=start)
-    return PathPoint(**vars(run_rounds(solver, should_stop=should_stop)), lam=problem.lam)
+    found = run_rounds(solver, should_stop=should_stop)
+    claim = None if found.proof is None else str(found.proof.claim)
+    return PathPoint(**vars(found), lam=problem.lam, claim=claim)
 
 
 def path(
