@@ -38,8 +38,8 @@ def test_faces(loss, intercept):
     root, linear, anchor = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=K)
     face = SharedFace(anchor, basis, linear, root @ root.T)
     passes = Passes(problem, shared, engine)
-    near = [(known.coefficients, passes.at(known))]
-    w, place = minimise_on_shared_face(passes, face, [np.zeros(3), np.ones(3)], near, 1e-13, 1e4)
+    near = known.coefficients, passes.at(known)
+    w, place = minimise_on_shared_face(passes, face, np.ones(3), near, 1e-13, 1e4)
 
     def objective(v):
         c, g = anchor + basis @ v[:3], np.empty(N)
