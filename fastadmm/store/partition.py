@@ -5,6 +5,7 @@ One that older versions cut by rows is a directory of such directories, with ``s
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -469,10 +470,12 @@ def _joined(path: Path, parts: Sequence[Partition], digests: list[str]) -> Path:
                 exposure=of_first.exposure,
             )  # fmt: skip
             for each in (part.labels for part in parts if part.labels is not None):
-                write_columns(labels, each.y, each.sample_weight, each.offset, each.ids())
+                write_columns(labels, each, each.ids())
         writer.finish()
     except BaseException:
         writer.abort()
+        temporary.cleanup()
         raise
+    atexit.register(temporary.cleanup)
     _JOINED[key] = temporary
     return Path(temporary.name)
