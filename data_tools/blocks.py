@@ -27,7 +27,7 @@ from fastadmm.store.block_file import make_csr
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from fastadmm.data_tools.label_columns import Labels
+    from fastadmm.store.label_file import LabelData
     from fastadmm.store.partition import Partition
     from fastadmm.store.transform import Transform
 
@@ -220,7 +220,7 @@ class Plan:
 
     parties: Sequence[dict[str, Any]]  # what the writer of each party's file is told
     blocks: Callable[[Progress | None], Generator[list[Piece], None, None]]
-    labels: Labels | None
+    labels: LabelData | None
     task: str
     source: str  # name of the first table
     n_samples: int
@@ -291,8 +291,7 @@ def write_plan(
             if labels is not None:
                 how = {"classes": labels.classes, "reading": labels.reading, "exposure": labels.exposure}
                 target = partition.labels(**how)
-                columns = labels.y, labels.weight, labels.offset
-                pool.submit(write_columns, target, *columns, ids).result()
+                pool.submit(write_columns, target, labels, ids).result()
                 writers.append(target)
             list(pool.map(call, [writer.close for writer in writers]))
     return open_partition(out, require_labels=False)

@@ -179,7 +179,7 @@ class Growing:
         """Add values, shape ``(k,)``."""
         self.size += len(values)
         with storage_errors(str(self._folder), "write"):
-            self._file.write(np.ascontiguousarray(values, dtype=self._dtype).tobytes())
+            self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
 
     def array(self) -> np.ndarray:
         """All values; read from the file as they are needed."""

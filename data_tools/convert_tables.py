@@ -24,7 +24,7 @@ from fastadmm.data_tools.blocks import (
 )
 from fastadmm.data_tools.column_types import column_notes, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.label_columns import Labels, labels_of, require_label
+from fastadmm.data_tools.label_columns import labels_of, require_label
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableOptions,
@@ -43,6 +43,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.encoder import CellReading, ColumnEncoding
 from fastadmm.store.h5file import compression_options
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
@@ -395,7 +396,7 @@ class Planner:
             )
         return [replace(p, table=table, rows=own) for p, table, own in zip(like.parties, tables, rows)]
 
-    def _refuse_grouped(self, parties: Sequence[Part], labels: Labels | None) -> None:
+    def _refuse_grouped(self, parties: Sequence[Part], labels: LabelData | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
         for table in self.tables:
             encodings = [column for p in parties if p.table is table for column in p.encoder.columns]

@@ -62,21 +62,12 @@ def check_weights(total: float, path: str) -> None:
         raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
 
 
-def write_columns(
-    writer: Any,
-    y: np.ndarray,
-    sample_weight: np.ndarray | None,
-    offset: np.ndarray | None,
-    ids: np.ndarray | None,
-) -> None:
-    """Write labels that are in memory to a label file, or to those of all shards, some at a time.
-
-    Shapes: y, sample_weight, offset, ids (N,).
-    """
-    columns = {"sample_weight": sample_weight, "offset": offset, "ids": ids}
-    for start in range(0, len(y), _AT_ONCE):
+def write_columns(writer: LabelWriter, labels: LabelData, ids: np.ndarray | None) -> None:
+    """Write labels that are in memory to a label file, some at a time. Shapes: ids (N,)."""
+    columns = {key: getattr(labels, key) for key in _COLUMNS} | {"ids": ids}
+    for start in range(0, labels.n_samples, _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
-        writer.append(y[rows], **{key: None if v is None else v[rows] for key, v in columns.items()})
+        writer.append(**{key: None if v is None else v[rows] for key, v in columns.items()})
 
 
 class LabelWriter(Writer):
@@ -166,19 +157,19 @@ class LabelWriter(Writer):
 
 @dataclass(frozen=True, eq=False)
 class LabelData:
-    """The labels, loaded and validated. Made by :func:`open_labels`.
+    """The labels, loaded and validated. Made by :func:`open_labels`, or read from a table or source.
 
     Shapes: y, sample_weight, offset (N,).
     """
 
-    path: Path  # the file
+    path: Path  # the file, or table or source
     n_samples: int  # N
     task: str  # what `y` is
     y: np.ndarray  # of shape (N,)
     classes: tuple[str, ...] | None  # original labels of 0, 1 and so on; None for regression
-    sample_weight: np.ndarray | None  # of shape (N,): where the file has them
-    offset: np.ndarray | None  # of shape (N,): where the file has them
-    row_digest: str  # of the row ids, verified
+    sample_weight: np.ndarray | None = None  # of shape (N,): where the file has them
+    offset: np.ndarray | None = None  # of shape (N,): where the file has them
+    row_digest: str = ""  # of the row ids, verified; empty of labels that are in no file yet
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
     exposure: bool = False  # whether offsets are logarithms of exposures

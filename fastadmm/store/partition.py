@@ -5,6 +5,7 @@ One that older versions cut by rows is a directory of such directories, with ``s
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
@@ -428,7 +430,9 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
                 f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
                 "them"
             )
-    opened = open_partition(_joined(path, parts, places[0][1].content_digests), require_labels)
+    with _JOINING:
+        joined = _joined(path, parts, places[0][1].content_digests)
+    opened = open_partition(joined, require_labels)
     if not opened.row_digest == whole["row_digest"] == places[0][1].row_digest:
         raise FormatError(
             f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
@@ -438,6 +442,7 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
 
 #: Where shards were put together, by their folder and contents: gone with this process.
 _JOINED: dict[tuple[str, ...], TemporaryDirectory[str]] = {}
+_JOINING = Lock()  # workers may be threads
 
 
 def _joined(path: Path, parts: Sequence[Partition], digests: list[str]) -> Path:
@@ -465,10 +470,12 @@ def _joined(path: Path, parts: Sequence[Partition], digests: list[str]) -> Path:
                 exposure=of_first.exposure,
             )  # fmt: skip
             for each in (part.labels for part in parts if part.labels is not None):
-                write_columns(labels, each.y, each.sample_weight, each.offset, each.ids())
+                write_columns(labels, each, each.ids())
         writer.finish()
     except BaseException:
         writer.abort()
+        temporary.cleanup()
         raise
+    atexit.register(temporary.cleanup)
     _JOINED[key] = temporary
     return Path(temporary.name)
