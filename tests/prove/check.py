@@ -1,5 +1,6 @@
 """One problem: fits, references, and every claim against every point that is known."""
 
+import math
 import signal
 import traceback
 import warnings
@@ -15,12 +16,9 @@ from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp, mpf
 from numba.core.compiler_lock import global_compiler_lock
 
-from prove.claims import Stated, stated
 from prove.draws import Draw, Fit
 from prove.exact import PRECISION, Exact, Point
-from prove.references import Upper
-
-__all__ = ["KINDS", "False_", "Outcome", "check", "judge", "judge_one", "upper"]
+from prove.references import Upper, reach_of_data
 
 #: What can be false.
 KINDS = (
@@ -36,6 +34,37 @@ _MAX_ROUNDS, _MAX_SECONDS = 60, 1.0
 
 #: A fit that has not looked at the clock for so long is stopped from outside, and counted.
 PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A model and what is claimed of it.
+
+    Of bounded models nothing is claimed where ``within_bound`` is minus infinity; ``reach`` is the largest
+    size of each column's weight among them.
+    """
+
+    fit: Fit
+    point: Point
+    claim: str
+    objective: float = math.inf
+    bound: float = -math.inf
+    gap: float = math.inf
+    gap_absolute: float = math.inf
+    within_bound: float = -math.inf
+    within_gap: float = math.inf
+    reach: list[Any] | None = None
+
+
+def stated(proof: Any, fit: Fit, point: Point, exact: Exact) -> Stated:
+    """The claims of the prover; a run that it says nothing of diverged."""
+    if proof is None:
+        return Stated(fit, point, "unproved")
+    numbers = (proof.objective, proof.bound, proof.gap, proof.gap_absolute)
+    within: tuple[Any, ...] = ()
+    if proof.within is not None:
+        within = proof.within.bound, proof.within.gap, reach_of_data(exact, proof.within.reach)
+    return Stated(fit, point, str(proof.claim), *numbers, *within)
 
 
 @dataclass(frozen=True)

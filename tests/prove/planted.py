@@ -21,8 +21,7 @@ from fastadmm.errors import FastadmmError
 from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp
 
-from prove.check import Outcome, judge_one, upper
-from prove.claims import stated
+from prove.check import Outcome, judge_one, stated, upper
 from prove.draws import Draw, Fit
 from prove.exact import PRECISION, Exact, Point
 from prove.references import Upper, reach_of_data

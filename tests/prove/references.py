@@ -117,16 +117,16 @@ def _conic(exact: Exact, reach: list[Any] | None) -> list[Point]:
     draw, C = exact.draw, exact.n_classes
     w, b = cp.Variable((exact.d, C)), cp.Variable((1, C))
     given = exact.draw.offset
-    z = X @ w + (0.0 if given is None else given.reshape(exact.n, -1))
-    if draw.fit_intercept:
-        z = z + np.ones((exact.n, 1)) @ b
+    z = cp.Variable((exact.n, C))  # of expressions of matrices the library may take no number for a bound
+    shift = np.zeros((exact.n, C)) if given is None else given.reshape(exact.n, -1)
+    known = [z == X @ w + shift + (np.ones((exact.n, 1)) @ b if draw.fit_intercept else 0.0)]
     weight = np.array([float(s / exact.total) for s in exact.weight])
     used = weight > 0.0
     fit = _loss(draw, z[used], draw.y[used], weight[used])
     unit = cp.multiply(1.0 / sizes[:, None] @ np.ones((1, C)), w)
     limits, polyhedral = _set(exact, w, sizes, reach)
     smallest = float(exact.lam)
-    problem = cp.Problem(cp.Minimize(fit + smallest * _penalty(exact, unit)), limits)
+    problem = cp.Problem(cp.Minimize(fit + smallest * _penalty(exact, unit)), known + limits)
     linear = draw.loss in KINKED and polyhedral and draw.regularizer in ("l1", "none")
     value = None
     for solver in ["SCIPY", "CLARABEL"] if linear else ["CLARABEL"]:
