@@ -30,12 +30,9 @@ BEGIN, END = "<!-- audited:begin -->", "<!-- audited:end -->"
 
 def make_runs(folder: Path) -> Path:
     """Honest private runs: a claim of 1 in either mode."""
-    from fastadmm.data_tools.synthetic import make_vertical_classification
+    from run_tools import in_file, run, write_problem
 
-    from run_tools import in_file, run, write_blocks
-
-    blocks, y, _ = make_vertical_classification(300, (4, 3))
-    data = write_blocks(folder / "a.parts", blocks, y)
+    data = write_problem(folder / "a.parts", 300, (4, 3))
     common = ["--epsilon", 1, "--delta", 1e-4, "--lambda", 1e-2, "-q"]
     made = {"message": ["--privacy", "message", *in_file(privacy={"rounds": 3})]}
     made["fusion"] = ["--privacy", "fusion", "--set", "privacy.label_epsilon=1"]

@@ -5,14 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastadmm.between.agent import Agent
 from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
 from fastadmm.between.coordinator import RUN, Coordinator
+from fastadmm.between.schema import Envelope, Refusal, Request, answer_of, encoded, open_envelope
 from fastadmm.between.socket import Lost, Server, Socket, serve
 from fastadmm.between.train import new_run
+from fastadmm.conversation.calls import Asked
 from fastadmm.errors import InputError
 from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.store.party_file import PartyData, PartyWriter, open_party
+from scipy import sparse
 
 from rounds_tools import NAMES
 
@@ -86,6 +91,58 @@ class Parties:
     def close(self) -> None:
         for name in list(self.agents):
             self.kill(name)
+
+
+def party_file(path: Path, features: Any) -> PartyData:
+    """The file of a party with these features, dense or sparse."""
+    names = [f"c{j}" for j in range(features.shape[1])]
+    kind = "csr" if sparse.issparse(features) else "dense"
+    with PartyWriter(
+        path, name=path.stem, n_features=len(names), kind=kind, feature_names=names, force=True
+    ) as writer:
+        writer.append(features, ids=np.arange(features.shape[0]))
+    return open_party(path)
+
+
+class Asker:
+    """A coordinator that asks one party's agent whatever it likes."""
+
+    run = "0123456789abcdef"
+
+    def __init__(self, home: Path, features: Any, name: str = "A", **options: Any) -> None:
+        home.mkdir(exist_ok=True)
+        self.home, self.state, self.name, self.options = home, home / "state", name, options
+        self.data = party_file(home / f"{name}.h5", features)
+        self.said: list[str] = []
+        self.previous, self.answered = -1, ""
+        self.agent: Any = None
+        self.wake()
+
+    def wake(self, **options: Any) -> None:
+        """The agent's process ends, and another begins."""
+        self.close()
+        self.options |= options
+        self.agent = Agent(self.data.path, self.state, threads=1, say=self.said.append, **self.options)
+
+    def request(self, calls: list[Asked], number: int | None = None) -> bytes:
+        here = self.previous + 1 if number is None else number
+        return encoded(Request(self.run, self.name, here, self.previous, calls, self.answered))
+
+    def heard(self, envelope: Envelope, calls: list[Asked]) -> tuple[dict[str, Any] | None, str]:
+        """The answer of an envelope, or the code of a refusal."""
+        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
+        if isinstance(found, Refusal):
+            return None, found.code
+        self.previous, self.answered = found.number, found.digest
+        return found.answer, ""
+
+    def ask(self, *calls: Asked) -> tuple[dict[str, Any] | None, str]:
+        got = self.agent.handle(CALLER, self.name, self.request(list(calls)))
+        return self.heard(open_envelope(got, len(got), "answer"), list(calls))
+
+    def close(self) -> None:
+        if self.agent is not None:
+            self.agent.close()
 
 
 class SocketParties(Parties):

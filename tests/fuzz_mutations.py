@@ -9,12 +9,11 @@ import random
 import tomllib
 import zlib
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-__all__ = ["Mutation", "mutations_of"]
 
 #: Spoils the file at a path; returns what it did, for the report of a failure.
 Mutation = Callable[[Path, random.Random], str]
@@ -99,14 +98,19 @@ _BYTES = ["flip", "flip", "flip", "cut", "cut", "cut front", "drop", "repeat", "
           "number", "append", "other kind"]  # fmt: skip
 
 
+def spoiled(raw: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """Bytes that are spoiled whatever they mean, and how."""
+    how = rng.choice(_BYTES)
+    if how in _WHOLE:
+        return how, _WHOLE[how](raw, rng)
+    start, stop = _span(raw, rng)
+    return how, raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:]
+
+
 def of_bytes(path: Path, rng: random.Random) -> str:
-    """Spoil bytes, whatever they mean."""
-    how, raw = rng.choice(_BYTES), path.read_bytes()
-    if how in _PIECE:
-        start, stop = _span(raw, rng)
-        path.write_bytes(raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:])
-    else:
-        path.write_bytes(_WHOLE[how](raw, rng))
+    """Spoil a file's bytes."""
+    how, raw = spoiled(path.read_bytes(), rng)
+    path.write_bytes(raw)
     return how
 
 
@@ -183,7 +187,8 @@ def _near(old: Any, rng: random.Random) -> Any:
     return rng.choice(_VALUES)
 
 
-def _change(tree: Any, rng: random.Random) -> str:
+def change(tree: Any, rng: random.Random, values: list[Any] = _VALUES) -> str:
+    """Other keys and values somewhere in a tree."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         places = _places(tree)
@@ -196,15 +201,17 @@ def _change(tree: Any, rng: random.Random) -> str:
         how = rng.choice(["value", "value", "near", "near", "drop", "add"])
         done.append(f"{how} {'.'.join(map(str, [*way, last]))}")
         if how == "value":
-            parent[last] = rng.choice(_VALUES)
+            parent[last] = deepcopy(rng.choice(values))
         elif how == "near":
             parent[last] = _near(parent[last], rng)
         elif how == "drop":
             del parent[last]
         elif isinstance(parent, dict):
-            parent[rng.choice(["x", "", "name", "é", "a b", "version", "lambda"])] = rng.choice(_VALUES)
+            parent[rng.choice(["x", "", "name", "é", "a b", "version", "lambda"])] = deepcopy(
+                deepcopy(rng.choice(values))
+            )
         else:
-            parent.insert(rng.randrange(len(parent) + 1), rng.choice(_VALUES))
+            parent.insert(rng.randrange(len(parent) + 1), deepcopy(rng.choice(values)))
     return ", ".join(done)
 
 
@@ -221,7 +228,7 @@ def of_toml(path: Path, rng: random.Random) -> str:
     import tomli_w
 
     tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    done = _change(tree, rng)
+    done = change(tree, rng)
     path.write_text(tomli_w.dumps(_tomlable(tree)), encoding="utf-8", errors="surrogatepass")
     return f"TOML {done}"
 
@@ -239,7 +246,7 @@ def of_json(path: Path, rng: random.Random) -> str:
         except ValueError:
             return of_bytes(path, rng)
     box = [tree]
-    done = _change(box, rng)
+    done = change(box, rng)
     text = json.dumps(box[0] if box else None, indent=None if at is not None else 2)
     if at is not None:
         lines[at] = text
@@ -509,7 +516,7 @@ def of_number(path: Path, rng: random.Random) -> str:
         if not places:
             return of_hdf5(path, rng)
         item, key = rng.choice(places)
-        value = rng.choice(values)
+        value = deepcopy(rng.choice(values))
         if key is not None:
             item.attrs[key] = value
             return f"number {item.name}.{key} = {value}"

@@ -4,8 +4,6 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -22,6 +20,8 @@ from run_tools import (
     edited,
     overwrite,
     refused,
+    refuses,
+    remake,
     run,
     run_process,
     write_problem,
@@ -52,13 +52,9 @@ def replace(old, new):
 
 
 def weights(values):
-    def function(file):
-        attributes = dict(file["weights"].attrs)
-        del file["weights"]
-        item = file.create_dataset("weights", data=values, chunks=True, fletcher32=True)
-        item.attrs.update(attributes)
-
-    return edited("party-1.h5", function)
+    return edited(
+        "party-1.h5", lambda file: remake(file, "weights", data=values, chunks=True, fletcher32=True)
+    )
 
 
 def remove(name):
@@ -90,13 +86,7 @@ def directory(model):
 
 def fewer(key, count):
     """A list of texts without its end."""
-
-    def change(file):
-        attributes, values = dict(file[key].attrs), file[key][:count]
-        del file[key]
-        file.create_dataset(key, data=values, dtype=h5py.string_dtype()).attrs.update(attributes)
-
-    return change
+    return lambda file: remake(file, key, data=file[key][:count], dtype=h5py.string_dtype())
 
 
 def modify(name, key, value):
@@ -104,7 +94,7 @@ def modify(name, key, value):
 
 
 ANOTHER = "'model-id': the file belongs to another model"
-MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
+MODELS = {
     "no manifest": (remove("model.toml"), 4, "no model.toml"),
     "empty manifest": (overwrite("model.toml", b""), 4, "'format' is None"),
     "manifest of other bytes": (overwrite("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
@@ -184,14 +174,6 @@ def test_broken_models(folder, tmp_path, capsys, name):
 
 
 # --- runs -------------------------------------------------------------------------------------------------
-def test_a_run_without_a_model(folder, tmp_path, capsys):
-    config = make_config({"data": str(folder / "a.parts"), "history": 2})
-    start_run(config, tmp_path / "run", display=SignalAfter(1))
-    for command in ("predict", "evaluate"):
-        assert run(command, tmp_path / "run", folder / "a.parts") == 6
-        assert "no model yet: finish it with 'fastadmm resume'" in capsys.readouterr().err
-
-
 OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.json"]
 
 
@@ -231,13 +213,10 @@ def test_out_is_taken(folder, tmp_path, capsys):
     assert "it also holds a.parts" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "run" / "a.parts")
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    (tmp_path / "empty").mkdir()
+    assert run(*train, tmp_path / "empty") == 0
     assert run(*train, tmp_path / "run", "--force", "--lambda", 0.5) == 0
     assert "lambda = 0.5" in (tmp_path / "run" / "run.toml").read_text()
-
-
-def test_an_empty_directory_is_taken_over(folder, tmp_path):
-    (tmp_path / "run").mkdir()
-    assert run("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run") == 0
 
 
 def test_permissions(folder, tmp_path):
@@ -296,8 +275,7 @@ def test_a_failing_disk_is_one_line(folder, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
-        with pytest.raises(StorageError, match="cannot write: Input/output error"):
-            start_run(config, tmp_path / "run")
+        refuses(StorageError, "cannot write: Input/output error", start_run, config, tmp_path / "run")
     assert_clean(tmp_path / "run")
     resume_run(tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
