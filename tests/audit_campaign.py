@@ -14,9 +14,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +26,7 @@ from page_outputs import write_between  # noqa: E402
 BEGIN, END = "<!-- audited:begin -->", "<!-- audited:end -->"
 
 
-def make_runs(folder: Path) -> Path:
+def make_runs(folder):
     """Honest private runs: a claim of 1 in either mode."""
     from run_tools import in_file, run, write_problem
 
@@ -41,7 +39,7 @@ def make_runs(folder: Path) -> Path:
     return folder
 
 
-def audit(runs: Path, mode: str, *options: object) -> tuple[int, list[dict[str, Any]]]:
+def audit(runs, mode, *options):
     """Exit code, and what is flagged."""
     from run_tools import run
 
@@ -51,7 +49,7 @@ def audit(runs: Path, mode: str, *options: object) -> tuple[int, list[dict[str, 
     return code, [check for check in json.loads(out.getvalue())["checks"] if check["flagged"]]
 
 
-def one_fault(runs: Path, fault: Any, mode: str, *options: object) -> dict[str, Any]:
+def one_fault(runs, fault, mode, *options):
     """What the audit says of a fault in a mode."""
     begin = time.perf_counter()
     try:
@@ -71,7 +69,7 @@ def one_fault(runs: Path, fault: Any, mode: str, *options: object) -> dict[str, 
     }
 
 
-def table(found: Sequence[dict[str, Any]], honest: int, alarms: int) -> str:
+def table(found, honest, alarms):
     """The counts as Markdown."""
     seen = sum(one["found"] for one in found)
     names = {one["fault"] for one in found}
@@ -91,11 +89,11 @@ def table(found: Sequence[dict[str, Any]], honest: int, alarms: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _first(one: dict[str, Any]) -> str:
+def _first(one):
     return one["by"][0].split(",")[0].split(" (")[0] if one["found"] else "**nothing**"
 
 
-def main() -> int:
+def main():
     """Exit code 1 if honest code is flagged, or too few faults are found."""
     from audited_faults import FAULTS
 

@@ -34,8 +34,6 @@ from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.settings.privacy import DifferentialPrivacy
 from scipy.special import ndtr
 
-__all__ = ["FAULTS", "Fault"]
-
 Patch = Callable[[Any, str, Any], None]
 
 
@@ -49,22 +47,18 @@ class Fault:
     check: str = ""  # how the name of a check that has to find it begins; empty for any
 
 
-FAULTS: list[Fault] = []
+FAULTS = []
 BOTH = ("message", "fusion")
-Faulty = Callable[..., Any]
-Place = tuple[Any, str]
 
 
-def instead(
-    modes: str | tuple[str, ...], faults: dict[str, tuple[Faulty, *tuple[Place, ...]]], check: str = ""
-) -> None:
+def instead(modes, faults, check=""):
     """Register faults that are called in one or more places; what was there is their first argument."""
     for name, (faulty, *places) in faults.items():
         plant = partial(_replace, faulty=faulty, places=places)
         FAULTS.append(Fault(name, (modes,) if isinstance(modes, str) else modes, plant, check))
 
 
-def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
+def _replace(patch, faulty, places):
     for owner, attribute in places:
         honest = getattr(owner, attribute)
         of_class = isinstance(inspect.getattr_static(owner, attribute), classmethod)
@@ -72,16 +66,16 @@ def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
         patch(owner, attribute, classmethod(made) if of_class else made)
 
 
-def _given_first(faulty: Faulty, honest: Faulty) -> Faulty:
+def _given_first(faulty, honest):
     return lambda *given, **named: faulty(honest, *given, **named)
 
 
-def then(change: Faulty) -> Faulty:
+def then(change):
     """What is there, and a change of what it gives, by that and what was given."""
     return lambda honest, *given, **named: change(honest(*given, **named), *given)
 
 
-def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.ndarray]) -> None:
+def changed(patch, change):
     """Noise, in standard deviations, is changed; by its values and its round."""
     honest = NoiseSource.release
 
@@ -96,7 +90,7 @@ def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.nda
 
 
 #: Changes of noise, in standard deviations, by its values and its round.
-NOISE: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
+NOISE = {
     "noise a fifth too small beyond 5000 numbers": lambda z, v, t: np.where(
         np.arange(len(z)) < 5_000, z, 0.8 * z
     ),
@@ -123,7 +117,7 @@ def beside_the_exact_value(z, v, t):
     return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
 
 
-def taken_back_every_other_round(patch: Patch) -> None:
+def taken_back_every_other_round(patch):
     kept = {}
 
     def change(z, v, t):
@@ -142,12 +136,12 @@ FAULTS += [
 
 
 # --- the source of noise
-def one_key(patch: Patch) -> None:
+def one_key(patch):
     honest, kept = noise._key, []
     patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
 
 
-def one_key_and_parties_modulo_2(patch: Patch) -> None:
+def one_key_and_parties_modulo_2(patch):
     init = NoiseSource.__init__
 
     def modulo(self, sampler="grid", seed=None, party=0):
@@ -222,7 +216,7 @@ def two_rounds_more(honest, self):
         self.settings = true
 
 
-def more_rounds(patch: Patch) -> None:
+def more_rounds(patch):
     _replace(patch, two_rounds_more, [(message.MessageSolver, "next_round")])
 
     def noisy(self, target, round):
@@ -426,7 +420,7 @@ def nothing_for_agents(honest, self, draw):
         honest(self, draw)
 
 
-def rounded_down(patch: Patch) -> None:
+def rounded_down(patch):
     patch(statement, "rounded_up", lambda value: statement._rounded(value, math.floor))
 
     less = then(lambda made, *_: replace(made, epsilon=0.99 * made.epsilon))
@@ -434,7 +428,7 @@ def rounded_down(patch: Patch) -> None:
     _replace(patch, less, [(private_run, "state")])
 
 
-def halves_epsilon(patch: Patch) -> None:
+def halves_epsilon(patch):
     def gdp(honest, epsilon, delta, pure=()):
         return 1.2 * honest(epsilon, delta, pure)
 
@@ -445,7 +439,7 @@ def halves_epsilon(patch: Patch) -> None:
     _replace(patch, less, [(accounting, "log_delta_of")])
 
 
-def root_of_t(patch: Patch) -> None:
+def root_of_t(patch):
     """In mode fusion of the noise of gradients alone: counts have one number, moments four."""
     honest = message_party.noise_multiplier
     patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
@@ -509,13 +503,13 @@ instead(
 
 
 # --- the same kinds at their plainest, each with the check that has to see it
-def low_rank(z: np.ndarray, *_: object) -> np.ndarray:
+def low_rank(z, *_):
     """Half of the directions carry nothing, the others all."""
     pairs = z[: len(z) // 2 * 2].reshape(-1, 2)
     return np.concatenate([np.repeat(pairs.sum(axis=1) / math.sqrt(2), 2), z[len(pairs) * 2 :]])
 
 
-def bounded(z: np.ndarray, *_: object) -> np.ndarray:
+def bounded(z, *_):
     return np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42
 
 
@@ -544,7 +538,7 @@ class Stuck(int):
         return self
 
 
-def drawn_by_forks_as_well(patch: Patch) -> None:
+def drawn_by_forks_as_well(patch):
     patch(noise.os, "getpid", lambda: 1)
     patch(NoiseSource, "_forks", Stuck())
 

@@ -5,18 +5,11 @@ import gzip
 import json
 import lzma
 import os
-import random
 import tomllib
 import zlib
-from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-
-#: Spoils the file at a path; returns what it did, for the report of a failure.
-Mutation = Callable[[Path, random.Random], str]
 
 _MAGIC = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -29,7 +22,7 @@ _TOKENS = [
     b"1970-01-01", b"x" * 70_000, b"1," * 30_000, b"\xf0\x9f\x92\xa9", b"\x1b[31m", b"\x1a", b"%s%n", b"2025-13-45T99:99",
 ]  # fmt: skip
 
-_VALUES: list[Any] = [
+_VALUES = [
     None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 2**31, -(2**31), 2**63 - 1, 10**19, -(10**30), 0.0, 0.5, -0.5, 1e-320, 1e308,
     float("nan"), float("inf"), float("-inf"), "", " ", "x", "nan", "0", "1.0", "2.0", "99.0", "../x", "/etc/passwd", "a/b",
     "\0", "é", "\u2028", "x" * 5000, "sha256:" + "0" * 64, [], [1], ["x"], [[]], {}, {"a": 1}, [None], [1e400], [{}], ["x"] * 50,
@@ -37,12 +30,12 @@ _VALUES: list[Any] = [
 
 
 # --- bytes -------------------------------------------------------------------------------------------------
-def _span(raw: bytes, rng: random.Random) -> tuple[int, int]:
+def _span(raw, rng):
     start = rng.randrange(len(raw) + 1)
     return start, min(len(raw), start + rng.choice([1, 2, 8, 16, 64, 512, 4096]))
 
 
-def _flip(raw: bytes, rng: random.Random) -> bytes:
+def _flip(raw, rng):
     changed = bytearray(raw)
     for _ in range(rng.choice([1, 1, 1, 2, 8, 64])):
         if changed:
@@ -50,22 +43,22 @@ def _flip(raw: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _swap(raw: bytes, rng: random.Random) -> bytes:
+def _swap(raw, rng):
     (a, b), (c, d) = sorted([_span(raw, rng), _span(raw, rng)])
     b = min(b, c)
     return raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]
 
 
-def _insert(raw: bytes, rng: random.Random) -> bytes:
+def _insert(raw, rng):
     at = rng.randrange(len(raw) + 1)
     return raw[:at] + rng.choice([*_TOKENS, rng.randbytes(9), bytes(300)]) + raw[at:]
 
 
-def _number(raw: bytes, rng: random.Random) -> bytes:
+def _number(raw, rng):
     width = rng.choice([1, 2, 4, 8])
     at = rng.randrange(max(1, len(raw) - width))
     number = rng.choice(_MAGIC) % (1 << 8 * width)
-    order: Any = rng.choice(["little", "big"])
+    order = rng.choice(["little", "big"])
     return raw[:at] + number.to_bytes(width, order) + raw[at + width :]
 
 
@@ -73,7 +66,7 @@ _HEADS = [b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"BZh9
           b"\x93NUMPY", b"%PDF-1.4"]  # fmt: skip
 
 #: What becomes of a file's bytes.
-_WHOLE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+_WHOLE = {
     "flip": _flip,
     "cut": lambda raw, rng: raw[: rng.randrange(len(raw) + 1)],
     "cut front": lambda raw, rng: raw[rng.randrange(len(raw) + 1) :],
@@ -87,7 +80,7 @@ _WHOLE: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 #: What becomes of a piece of it.
-_PIECE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+_PIECE = {
     "drop": lambda piece, rng: b"",
     "repeat": lambda piece, rng: piece * (1 + rng.choice([1, 1, 3, 40])),
     "fill": lambda piece, rng: bytes([rng.choice([0, 0xFF, 0x41, 0x0A])]) * len(piece),
@@ -98,7 +91,7 @@ _BYTES = ["flip", "flip", "flip", "cut", "cut", "cut front", "drop", "repeat", "
           "number", "append", "other kind"]  # fmt: skip
 
 
-def spoiled(raw: bytes, rng: random.Random) -> tuple[str, bytes]:
+def spoiled(raw, rng):
     """Bytes that are spoiled whatever they mean, and how."""
     how = rng.choice(_BYTES)
     if how in _WHOLE:
@@ -107,7 +100,7 @@ def spoiled(raw: bytes, rng: random.Random) -> tuple[str, bytes]:
     return how, raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:]
 
 
-def of_bytes(path: Path, rng: random.Random) -> str:
+def of_bytes(path, rng):
     """Spoil a file's bytes."""
     how, raw = spoiled(path.read_bytes(), rng)
     path.write_bytes(raw)
@@ -115,7 +108,7 @@ def of_bytes(path: Path, rng: random.Random) -> str:
 
 
 # --- text --------------------------------------------------------------------------------------------------
-def of_text(path: Path, rng: random.Random) -> str:
+def of_text(path, rng):
     """Spoil lines, cells and the encoding of a text file."""
     raw = path.read_bytes()
     lines = raw.split(b"\n")
@@ -164,7 +157,7 @@ def of_text(path: Path, rng: random.Random) -> str:
 
 
 # --- JSON and TOML -----------------------------------------------------------------------------------------
-def _places(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(value, where=()):
     found = [where] if where else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -172,7 +165,7 @@ def _places(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def _near(old: Any, rng: random.Random) -> Any:
+def _near(old, rng):
     """A value of the same type but another: what a hand edit gives."""
     if isinstance(old, bool):
         return not old
@@ -187,7 +180,7 @@ def _near(old: Any, rng: random.Random) -> Any:
     return rng.choice(_VALUES)
 
 
-def change(tree: Any, rng: random.Random, values: list[Any] = _VALUES) -> str:
+def change(tree, rng, values=_VALUES):
     """Other keys and values somewhere in a tree."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
@@ -215,7 +208,7 @@ def change(tree: Any, rng: random.Random, values: list[Any] = _VALUES) -> str:
     return ", ".join(done)
 
 
-def _tomlable(value: Any) -> Any:
+def _tomlable(value):
     if isinstance(value, dict):
         return {str(k): _tomlable(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
@@ -223,7 +216,7 @@ def _tomlable(value: Any) -> Any:
     return value
 
 
-def of_toml(path: Path, rng: random.Random) -> str:
+def of_toml(path, rng):
     """Change keys and values of a TOML document that stays TOML."""
     import tomli_w
 
@@ -233,7 +226,7 @@ def of_toml(path: Path, rng: random.Random) -> str:
     return f"TOML {done}"
 
 
-def of_json(path: Path, rng: random.Random) -> str:
+def of_json(path, rng):
     """Change keys and values of a JSON document, or of one line of JSON lines."""
     lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     try:
@@ -256,10 +249,10 @@ def of_json(path: Path, rng: random.Random) -> str:
 
 
 # --- HDF5 --------------------------------------------------------------------------------------------------
-def _arrays(rng: random.Random, like: np.ndarray | None) -> Any:
+def _arrays(rng, like):
     """A dataset's new value: other values, dtype, shape or kind."""
     n = like.shape[0] if like is not None and like.ndim else 5
-    choices: list[Callable[[], Any]] = [
+    choices = [
         lambda: np.zeros(0), lambda: np.zeros((0, 3)), lambda: np.float64(1.5), lambda: np.int64(-1), lambda: np.zeros((n, 0)),
         lambda: np.full(n, np.nan), lambda: np.full(n, 2**62), lambda: np.full(n, -1), lambda: np.zeros((n, 2, 2)),
         lambda: np.zeros(n, dtype=np.complex128), lambda: np.zeros(n, dtype=np.uint64), lambda: np.ones(n, dtype=bool),
@@ -276,28 +269,28 @@ def _arrays(rng: random.Random, like: np.ndarray | None) -> Any:
     return rng.choice(choices)()
 
 
-def rng_shuffled(array: np.ndarray, rng: random.Random) -> np.ndarray:
+def rng_shuffled(array, rng):
     """Its rows in another order."""
     order = list(range(len(array)))
     rng.shuffle(order)
     return array[order]
 
 
-_ATTRIBUTES: list[Any] = [
+_ATTRIBUTES = [
     -1, 0, 1, 2**62, 1.5, float("nan"), "", "x", "1.0", "0.2.0", "9.9", "csr_matrix", "array", "string-array", "dict", b"\xff\xfe",
     "sha256:" + "0" * 64, np.zeros(0), np.array([1, 2]), np.array([-5, 3]), np.array([2**40, 2**40]), np.zeros((2, 2)), True,
     np.array([1.5, 2.5]), "x" * 9000, np.array(["a", "b"], dtype=object), 1 + 2j, "y", "../x",
 ]  # fmt: skip
 
 
-def _items(file: Any) -> list[Any]:
+def _items(file):
     """Groups and datasets of a file; some may be deleted already."""
-    items: list[Any] = []
+    items = []
     file.visititems(lambda _, item: items.append(item))
     return [item for item in items if item]
 
 
-def of_hdf5(path: Path, rng: random.Random) -> str:
+def of_hdf5(path, rng):
     """Change attributes, datasets, groups and links of an HDF5 file by way of the library."""
     import h5py
 
@@ -319,7 +312,7 @@ def of_hdf5(path: Path, rng: random.Random) -> str:
     return "HDF5 " + ", ".join(done)
 
 
-def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
+def _edit(file, item, how, rng):
     import h5py
 
     name, parent = item.name.rsplit("/", 1)[-1], item.parent
@@ -374,7 +367,7 @@ def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
 
 
 # --- NPZ, Parquet, compressed text -------------------------------------------------------------------------
-def of_npz(path: Path, rng: random.Random) -> str:
+def of_npz(path, rng):
     """Change arrays of an NPZ file."""
     with np.load(path) as file:
         arrays = dict(file)
@@ -389,7 +382,7 @@ def of_npz(path: Path, rng: random.Random) -> str:
     elif how == "rename":
         arrays[rng.choice(["Z", "indices", "data", "shape", "é"])] = arrays.pop(key)
     elif arrays[key].size and arrays[key].dtype.kind in "iuf":
-        value: Any = rng.choice([-1, 0, 2**31 - 1, 99])
+        value = rng.choice([-1, 0, 2**31 - 1, 99])
         if arrays[key].dtype.kind == "f":
             value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -0.0])
         arrays[key] = arrays[key].copy()
@@ -400,7 +393,7 @@ def of_npz(path: Path, rng: random.Random) -> str:
     return f"NPZ {how} {key}"
 
 
-def of_parquet(path: Path, rng: random.Random) -> str:
+def of_parquet(path, rng):
     """Change columns of a Parquet table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -408,7 +401,7 @@ def of_parquet(path: Path, rng: random.Random) -> str:
     table = pq.read_table(path)
     k = rng.randrange(table.num_columns)
     n, name = table.num_rows, table.column_names[k]
-    columns: dict[str, Callable[[], Any]] = {
+    columns = {
         "nulls": lambda: pa.array([None] * n, type=pa.float64()),
         "untyped nulls": lambda: pa.nulls(n),
         "some nulls": lambda: pa.array([None if rng.random() < 0.2 else 1.0 for _ in range(n)]),
@@ -450,11 +443,11 @@ def of_parquet(path: Path, rng: random.Random) -> str:
     return f"Parquet {how} {name}"
 
 
-def compressed(inner: Mutation, kind: str) -> Mutation:
+def compressed(inner, kind):
     """Spoil a compressed file: its bytes, or the text within."""
-    module: Any = {"gz": gzip, "bz2": bz2, "xz": lzma}[kind]
+    module = {"gz": gzip, "bz2": bz2, "xz": lzma}[kind]
 
-    def change(path: Path, rng: random.Random) -> str:
+    def change(path, rng):
         if rng.random() < 0.6:
             return of_bytes(path, rng)
         path.write_bytes(module.decompress(path.read_bytes()))
@@ -465,7 +458,7 @@ def compressed(inner: Mutation, kind: str) -> Mutation:
     return change
 
 
-def of_pipe(path: Path, rng: random.Random) -> str:
+def of_pipe(path, rng):
     """A pipe that nobody writes to, a directory, a device or nothing in the file's place."""
     path.unlink()
     how = rng.choice(["pipe", "directory", "link to a device", "nothing"])
@@ -478,7 +471,7 @@ def of_pipe(path: Path, rng: random.Random) -> str:
     return f"a {how} instead"
 
 
-def of_bomb(path: Path, rng: random.Random) -> str:
+def of_bomb(path, rng):
     """Gigabytes of zeros in a few megabytes, whole and with checksums, in a dataset's place."""
     import h5py
 
@@ -500,13 +493,13 @@ def of_bomb(path: Path, rng: random.Random) -> str:
     return f"bomb {name}"
 
 
-def of_number(path: Path, rng: random.Random) -> str:
+def of_number(path, rng):
     """Another number, of the right kind, in a file that stays whole."""
     import h5py
 
     values = [-1e9, -1.0, -1e-300, 0.0, 1e-300, 1e9, 1e149, 1e151, 1e308, np.nan, np.inf, -np.inf]
     with h5py.File(path, "r+") as file:
-        places: list[tuple[Any, str | None]] = []
+        places = []
         for item in _items(file):
             if isinstance(item, h5py.Dataset) and item.size and item.dtype.kind == "f":
                 places.append((item, None))
@@ -527,12 +520,12 @@ def of_number(path: Path, rng: random.Random) -> str:
         return f"number {item.name} = {value}"
 
 
-def mutations_of(path: Path, foreign: bool = False) -> list[Mutation]:
+def mutations_of(path, foreign=False):
     """What can be done to a file, by the end of its name; what is aimed at the contents comes more often.
 
     `foreign`: also what only somebody else would put there.
     """
-    kinds: dict[str, list[Mutation]] = {
+    kinds = {
         ".h5": [of_bytes, of_hdf5, of_hdf5],
         ".toml": [of_text, of_bytes, of_toml, of_toml],
         ".json": [of_text, of_bytes, of_json, of_json],

@@ -15,8 +15,6 @@ from scipy import sparse
 from rounds_tools import three_classes
 from run_tools import run, write_blocks, write_problem
 
-__all__ = ["EXCHANGE", "SUBJECTS", "Command", "Subject", "make_seeds"]
-
 
 @dataclass(frozen=True)
 class Command:
@@ -26,7 +24,7 @@ class Command:
     outs: tuple[str, ...] = ()
     changes: str = ""
 
-    def arguments(self, home: Path) -> list[str]:
+    def arguments(self, home):
         """Words of the command with paths in `home`."""
         return [str(home / word[1:]) if word.startswith("@") else word for word in self.line.split()]
 
@@ -44,14 +42,14 @@ class Subject:
     weight: int = 1
 
 
-def do(line: str, home: Path) -> None:
+def do(line, home):
     """Run a command that makes a seed."""
     code = run(*Command(line).arguments(home))
     assert code in (0, 7), f"{line}: exit code {code}"
 
 
 # --- data files --------------------------------------------------------------------------------------------
-def _table(n: int = 24) -> str:
+def _table(n=24):
     rng = np.random.default_rng(5)
     lines = ["id,age,income,city,rate,y"]
     for i in range(n):
@@ -61,14 +59,14 @@ def _table(n: int = 24) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _numbers(n: int = 24) -> str:
+def _numbers(n=24):
     rng = np.random.default_rng(6)
     lines = ["a,b,c,y"]
     lines += [",".join([*(f"{v:.6g}" for v in rng.normal(size=3)), str(i % 2)]) for i in range(n)]
     return "\n".join(lines) + "\n"
 
 
-def _svm(n: int = 24) -> str:
+def _svm(n=24):
     rng = np.random.default_rng(7)
     lines = []
     for i in range(n):
@@ -77,23 +75,23 @@ def _svm(n: int = 24) -> str:
     return "\n".join(lines) + "\n"
 
 
-def seed_csv(home: Path) -> None:
+def seed_csv(home):
     """A plain CSV file."""
     (home / "data.csv").write_text(_numbers())
 
 
-def seed_libsvm(home: Path) -> None:
+def seed_libsvm(home):
     """A LIBSVM file."""
     (home / "data.svm").write_text(_svm())
 
 
-def seed_packed(home: Path) -> None:
+def seed_packed(home):
     """The same, compressed."""
     for name, module in (("data.csv.gz", gzip), ("data.csv.bz2", bz2), ("data.csv.xz", lzma)):
         (home / name).write_bytes(module.compress(_numbers().encode()))
 
 
-def seed_npz(home: Path) -> None:
+def seed_npz(home):
     """Dense and sparse arrays."""
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(24, 4)), np.arange(24) % 2
@@ -102,14 +100,14 @@ def seed_npz(home: Path) -> None:
     np.savez(home / "sparse.npz", data=s.data, indices=s.indices, indptr=s.indptr, shape=s.shape, y=y)
 
 
-def seed_tables(home: Path) -> None:
+def seed_tables(home):
     """Tables of two parties with ids."""
     (home / "guest.csv").write_text(_table())
     rows = [",".join(line.split(",")[:3]) for line in _table(30).splitlines()[4:]]
     (home / "host.csv").write_text("\n".join(["id,size,cost", *rows]) + "\n")
 
 
-def seed_gaps(home: Path) -> None:
+def seed_gaps(home):
     """Tables with gaps, and a public description of their columns."""
     for name in ("guest", "host"):
         path = home / f"{name}.csv"
@@ -123,7 +121,7 @@ def seed_gaps(home: Path) -> None:
     )
 
 
-def seed_parquet(home: Path) -> None:
+def seed_parquet(home):
     """The same tables as Parquet files."""
     import pandas as pd
 
@@ -132,18 +130,18 @@ def seed_parquet(home: Path) -> None:
 
 
 # --- partitions, runs --------------------------------------------------------------------------------------
-def seed_problem(home: Path) -> None:
+def seed_problem(home):
     """A partition."""
     write_problem(home / "data.parts", 40, (3, 4))
 
 
-def seed_classes(home: Path) -> None:
+def seed_classes(home):
     """The same with more than two classes."""
     blocks, y, _ = make_vertical_classification(40, (3, 4))
     write_blocks(home / "data.parts", blocks, three_classes(y), classes=("a", "b", "c"))
 
 
-def seed_exchange(home: Path) -> None:
+def seed_exchange(home):
     """A run by files in its third exchange: what passes, what both sides keep, and an approval."""
     do("coordinator start @data.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o @run", home)
     for number in (0, 1, 2):
@@ -203,7 +201,7 @@ adjacency = "replace_one"
 """
 
 
-def seed_config(home: Path) -> None:
+def seed_config(home):
     """Configuration files."""
     for name, text in (("config", CONFIG), ("owners", OWNERS_CONFIG), ("private", PRIVATE_CONFIG)):
         (home / f"{name}.toml").write_text(text)
@@ -246,7 +244,7 @@ _RUN = (
 
 _FIT = "--lambda 1e-2 --rounds 2 --threads 1 -q"
 
-SUBJECTS: dict[str, Subject] = {
+SUBJECTS = {
     "csv": Subject((seed_csv,), ("data.csv",), (
         Command("convert @data.csv --label y --parties 2 -o @out.parts", ("out.parts",)),
         Command("convert @data.csv --label y --parties 2 --standardize --set storage=csr -o @out.parts", ("out.parts",)),
@@ -377,7 +375,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 #: What passes between organisations and what they keep of it: fuzzed by itself, with ledgers and partitions.
-EXCHANGE: dict[str, Subject] = {
+EXCHANGE = {
     "exchange": Subject((seed_problem, seed_exchange), _EXCHANGE_FILES, _EXCHANGE_COMMANDS, 5),
     "classes": Subject((seed_classes, seed_exchange), _EXCHANGE_FILES, _EXCHANGE_COMMANDS, 2),
     "private": SUBJECTS["private"],
@@ -385,7 +383,7 @@ EXCHANGE: dict[str, Subject] = {
 }  # fmt: skip
 
 
-def make_seeds(home: Path, subjects: dict[str, Subject] = SUBJECTS) -> None:
+def make_seeds(home, subjects=SUBJECTS):
     """Make the good files of every subject below `home`, once."""
     for name, subject in subjects.items():
         made = home / f"{name}.made"

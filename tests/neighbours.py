@@ -10,7 +10,6 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,8 +19,7 @@ from fastadmm.between.agent import party_approve, party_step
 from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import Envelope, code_of, open_envelope, table_digest
-from fastadmm.conversation.calls import Asked
+from fastadmm.between.schema import code_of, open_envelope, table_digest
 from fastadmm.errors import FastadmmError
 from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
 from fastadmm.version import __version__
@@ -32,7 +30,7 @@ RUN = Asker.run
 MODES = ("message", "fusion", "subspace_sums")
 
 
-def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(rng):
     """Two tables that differ in one row, as far as features go at all."""
     n, d = int(rng.integers(4, 24)), int(rng.integers(1, 6))
     X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4)
@@ -49,10 +47,10 @@ def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 class Coordinator(Asker):
     """Asks one party, also by files; what it sees of it is in ``seen``."""
 
-    def __init__(self, home: Path, X: Any, mode: str, terms: dict[str, Any], by_files: bool = False) -> None:
+    def __init__(self, home, X, mode, terms, by_files=False):
         self.ledger = home / "ledger.jsonl" if mode in ("message", "fusion") else None
-        self.seen: list[Any] = []
-        self.keys: list[bytes] = []
+        self.seen = []
+        self.keys = []
         self.mode, self.by_files, self.files = mode, by_files, 0
         super().__init__(home, X, "a", ledger=self.ledger)
         self.terms = {**terms, "row_digest": self.data.row_digest}
@@ -62,7 +60,7 @@ class Coordinator(Asker):
         elif (raw := self.encoded([("start", self.terms)])) is not None:
             party_approve(self.letter(raw), self.data.path, home / "approval.toml")
 
-    def encoded(self, calls: list[Asked], number: int | None = None) -> bytes | None:
+    def encoded(self, calls, number=None):
         """A request with this party's own key in its place; None for what no message can say."""
         if self.keys:
             keys = np.concatenate([np.frombuffer(key, dtype="<i8") for key in self.keys])
@@ -72,14 +70,14 @@ class Coordinator(Asker):
         except (ValueError, TypeError, OverflowError):
             return None
 
-    def letter(self, raw: bytes) -> Path:
+    def letter(self, raw):
         """A request as a file."""
         self.files += 1
         path = self.home / f"request-{self.files}.h5"
         path.write_bytes(sealed(raw))
         return path
 
-    def ask(self, calls: list[Asked], number: int | None = None) -> dict[str, Any]:  # type: ignore[override]
+    def ask(self, calls, number=None):
         """What the party answers; nothing where it refuses."""
         raw = self.encoded(calls, number)
         if raw is None:
@@ -98,7 +96,7 @@ class Coordinator(Asker):
             self.keys = [found["key"].tobytes(), *(public_key(new_private_key()) for _ in range(2))]
         return found or {}
 
-    def by_file(self, raw: bytes) -> tuple[Envelope, int] | None:
+    def by_file(self, raw):
         request = self.letter(raw)
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
@@ -112,7 +110,7 @@ class Coordinator(Asker):
             return None
         return open_letter(out, 1 << 30), out.stat().st_size
 
-    def files_written(self) -> list[tuple[str, int]]:
+    def files_written(self):
         """Names and sizes of all that the party keeps."""
         homes = [self.home / "state", self.home / "step"]
         found = [path for home in homes for path in home.rglob("*")] + [self.home / "ledger.jsonl"]
@@ -122,7 +120,7 @@ class Coordinator(Asker):
 
 
 # --- what a hostile coordinator asks ----------------------------------------------------------------------
-def vector(rng: np.random.Generator, n: int) -> np.ndarray:
+def vector(rng, n):
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))
     kind = int(rng.integers(8))
@@ -139,23 +137,23 @@ def vector(rng: np.random.Generator, n: int) -> np.ndarray:
     return made
 
 
-def scale(rng: np.random.Generator) -> float:
+def scale(rng):
     """A positive number of any size."""
     return float(10.0 ** rng.choice([rng.uniform(-3, 3), rng.uniform(-29, 29), rng.uniform(-300, 140)]))
 
 
-def step(rng: np.random.Generator) -> float:
+def step(rng):
     return float(2.0 ** rng.integers(-140, 60)) if rng.random() < 0.98 else scale(rng)
 
 
 class Hostile:
     """Makes calls of a mode; it keeps count of what an answered one changes."""
 
-    def __init__(self, rng: np.random.Generator, mode: str, n: int) -> None:
+    def __init__(self, rng, mode, n):
         self.rng, self.mode, self.n = rng, mode, n
         self.exchange, self.round, self.directions = 2, 1, 0  # the first was the sum of squares
 
-    def calls(self) -> list[Asked]:
+    def calls(self):
         rng = self.rng
         if self.mode in ("message", "fusion"):
             own = "noisy" if self.mode == "message" else "fuse"
@@ -171,10 +169,10 @@ class Hostile:
         made = self.one(usual if rng.random() < 0.7 else str(rng.choice(others)))
         return [*before, made, *([self.one(usual)] if rng.random() < 0.1 else [])]
 
-    def one(self, name: str) -> Asked:
+    def one(self, name):
         rng, n, k = self.rng, self.n, self.directions
         number = self.exchange if rng.random() < 0.97 else int(rng.integers(1, 9))
-        arguments: dict[str, dict[str, Any]] = {
+        arguments = {
             "noisy": {"target": vector(rng, n), "round": self.round if rng.random() < 0.8 else 99},
             "settle": {"target": vector(rng, n)},
             "keep": {"model_id": "0" * 32},
@@ -210,7 +208,7 @@ class Hostile:
             made["coefficients"] = vector(rng, k)
         return name, made
 
-    def heard(self, calls: list[Asked], answer: dict[str, Any]) -> None:
+    def heard(self, calls, answer):
         if answer:
             self.exchange += sum("exchange" in arguments for _, arguments in calls)
             self.round += sum(name == "noisy" for name, _ in calls)
@@ -223,10 +221,10 @@ class Hostile:
                     self.directions -= 1
 
 
-def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
+def first_terms(rng, mode, n):
     """Of a run about N rows."""
     hostile = rng.random() < 0.2
-    terms: dict[str, Any] = {
+    terms = {
         "family": mode,
         "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
         "x_update": str(rng.choice(["auto", "auto", "gram", "kernel", "cg"])),
@@ -250,7 +248,7 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     return terms
 
 
-def differing(seed: int, folder: Path, length: int = 10) -> str:
+def differing(seed, folder, length=10):
     """One sequence on one pair; what differs, or nothing."""
     rng = np.random.default_rng(seed)
     kinds = len(MODES)
@@ -290,14 +288,14 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
             side.close()
 
 
-def opening(mode: str) -> list[list[Asked]]:
+def opening(mode):
     if mode in ("message", "fusion"):
         return []
     keys = np.zeros(12, dtype="<i8")  # each coordinator puts those of its run there
     return [[("show_key", {})], [("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1})]]
 
 
-def try_all(seeds: range, folder: Path) -> list[str]:
+def try_all(seeds, folder):
     """What differs, of so many sequences."""
     sessions._EXCHANGES = 4  # snapshots, as a long run has them
     found = []

@@ -11,7 +11,6 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
-from fastadmm.runs.export import export_party, import_party
 from fastadmm.store.partition import merge_partitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,24 +144,3 @@ def test_merge_refuses_what_does_not_belong_together(bank):
     ):
         refuses(InputError, message, merge_partitions, sources, d / "m")
         assert not (d / "m").exists()
-
-
-@pytest.mark.repeats
-def test_export_keeps_the_encoder(bank, capsys):
-    d = bank
-    options = {"id": "id", "missing": "indicator", "standardize": True}
-    convert_tables(d / "bank.csv", [d / "shop.csv"], d / "p", label="default", **options)
-    assert not run("train", d / "p", "--out", d / "run", "--lambda", "0.01")
-    file = d / "run" / "model" / "guest.h5"
-    before = file.read_bytes()
-    export_party(d / "run", "guest", d / "guest.h5")
-    file.unlink()
-    import_party(d / "guest.h5", d / "run")
-    assert file.read_bytes() == before
-    # The model alone replays what the partition would.
-    new = {"id": "id", "label": "default"}
-    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "one", like=d / "p", **new)
-    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "two", like=d / "run", **new)
-    for name in ("guest.h5", "host.h5", "labels.h5"):
-        assert (d / "one" / name).read_bytes() == (d / "two" / name).read_bytes()
-    capsys.readouterr()

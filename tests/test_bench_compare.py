@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from fastadmm.problem.losses import LOSSES
 
 import corpus
 from scripts import script_of
@@ -112,8 +113,6 @@ def test_a_case_that_fails_on_one_side_stops_on_the_other(script, fails):
 
 
 def test_every_loss_is_followed():
-    from fastadmm.problem.losses import LOSSES
-
     text = (ROOT / "bench" / "bench_tracked.py").read_text(encoding="utf-8")
     followed = text.partition("\nLOSSES = {")[2].partition("\n}")[0]
     assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)

@@ -13,6 +13,7 @@ from fastadmm.parties.direction import DirectionParty, in_single_precision
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.traits import Traits
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+from fastadmm.solver.warm_start import StartingPoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,8 +306,6 @@ def test_a_run_goes_on_as_it_began_and_messages_of_both_precisions_together():
     for solver in (one, resumed):
         solver.close()
     # From a warm start messages of both precisions go together.
-    from fastadmm.solver.warm_start import StartingPoint
-
     _, problem = build(7)
     cold = solve(problem, options())
     warm = solve(problem, options(), start=StartingPoint(cold.weights, cold.intercept))

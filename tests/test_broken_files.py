@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.digest import row_digest
+from fastadmm.store.label_file import LabelWriter
 from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.transform import Transform
 from scipy.sparse import csr_array
@@ -142,8 +143,6 @@ def swap_parties(path):
 
 def shorter_labels(path):
     """A label file that is right in itself, for 50 samples only."""
-    from fastadmm.store.label_file import LabelWriter
-
     with LabelWriter(path / "labels.h5", task="classification", classes=("a", "b"), force=True) as writer:
         writer.append(np.arange(50) % 2)
 

@@ -238,9 +238,7 @@ def test_permissions(folder, tmp_path):
 
 
 def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
-    import fastadmm.runs.load as module
-
-    monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
+    monkeypatch.setattr("fastadmm.runs.load.available_memory", lambda: 10 * 2**20)
     assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3
     err = capsys.readouterr().err
     assert re.search(r"needs about [\d.]+ MB of memory, but only 10\.4 MB is free", err)

@@ -12,16 +12,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fastadmm import ADMMSharingClassifier, Progress
 from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay
 from fastadmm.cli.options import with_options
 from fastadmm.cli.train import _settings
 from fastadmm.errors import ExitCode
-from fastadmm.figures.progress import Progress, progress_line, seconds_left
+from fastadmm.figures.progress import progress_line, seconds_left
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.schemes.registry import SCHEMES
+from fastadmm.settings.keys import PRIVACY, SETTINGS
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.model import open_model
 from fastadmm.version import __version__
@@ -107,8 +109,6 @@ def test_help_lists_commands_and_fits_the_terminal(capsys, monkeypatch):
 
 
 def test_help_names_every_option_of_train(capsys, monkeypatch):
-    from fastadmm.settings.keys import PRIVACY, SETTINGS
-
     monkeypatch.setenv("COLUMNS", "200")
     out = printed(capsys, "train", "--help")
     shown = set(re.findall(r"--[\w-]+", out))
@@ -388,8 +388,6 @@ class Notebook(io.StringIO):
 
 @pytest.mark.parametrize("tol", [1e-9, 1e-2])
 def test_progress_in_a_notebook_is_one_line_that_ends(tol, monkeypatch):
-    from fastadmm import ADMMSharingClassifier, Progress
-
     X, y = load_breast_cancer(return_X_y=True)
     stream = Notebook()
     monkeypatch.setattr("sys.stderr", stream)
@@ -403,8 +401,6 @@ def test_progress_in_a_notebook_is_one_line_that_ends(tol, monkeypatch):
 
 
 def test_progress_in_a_log_has_no_control_characters(capsys):
-    from fastadmm import ADMMSharingClassifier, Progress
-
     X, y = load_breast_cancer(return_X_y=True)
     ADMMSharingClassifier(parties=3, callbacks=[Progress()]).fit(X / X.max(axis=0), y)
     said = capsys.readouterr().err

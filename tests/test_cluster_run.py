@@ -21,6 +21,7 @@ from fastadmm.runs import train as shared_runs
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import follow_run, resume_run, start_run
 from fastadmm.settings.run import RunConfig
+from fastadmm.store import elements
 from fastadmm.store.partition import create_partition, open_partition
 
 import run_tools
@@ -159,8 +160,6 @@ def test_shards_are_read_as_the_whole(data, tmp_path):
 
 
 def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
-    from fastadmm.store import elements
-
     read, real = [], elements.read_block
 
     def counted(dataset, start, stop):

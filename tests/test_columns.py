@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm import JointClassifier
+from fastadmm import ADMMSharingRegressor, JointClassifier
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.sklearn.columns import (
     block_names,
@@ -181,8 +181,6 @@ def test_frames_and_series_are_joined_by_their_index_or_refused():
 
 
 def test_fits_with_named_parties_print_rounds(capsys):
-    from fastadmm import ADMMSharingRegressor
-
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["a", "b", "c"])
     y = X.sum(axis=1)
     model = ADMMSharingRegressor({"bank": ["c"], "shop": slice("a", "b")}, verbose=1, n_threads=1).fit(X, y)

@@ -1,12 +1,15 @@
 """From files to partitions, through the library and the command line."""
 
 import gzip
+import inspect
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastadmm.cli.convert import convert as convert_command
 from fastadmm.data_tools import libsvm, opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
@@ -229,11 +232,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, kind):
 
 
 def test_documentation_names_every_option():
-    import inspect
-    import re
-
-    from fastadmm.cli.convert import convert as convert_command
-
     page = (Path(__file__).resolve().parents[1] / "docs" / "converting.md").read_text()
     names = inspect.signature(convert_command).parameters
     options = {f"--{name.replace('_', '-')}" for name in names}

@@ -60,19 +60,8 @@ def tracked_texts():
     """Every text file that git tracks; where there is no git, the ones a release is made of."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
-    files = [ROOT / name for name in names] or [
-        path
-        for pattern in (
-            "*.*",
-            "docs/**/*",
-            "fastadmm/**/*",
-            "kernels/*",
-            "data_tools/*",
-            "tests/*",
-            "bench/*",
-        )
-        for path in ROOT.glob(pattern)
-    ]
+    patterns = ["*.*", "docs/**/*", "fastadmm/**/*", "kernels/*", "data_tools/*", "tests/*", "bench/*"]
+    files = [ROOT / name for name in names] or [path for each in patterns for path in ROOT.glob(each)]
     for path in {*files, *PAGES}:
         if path.is_file():
             try:

@@ -26,8 +26,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from run_tools import contradict, refuses
 
-Data = tuple[np.ndarray, np.ndarray]
-
 #: Tight enough to compare coefficients instead of objectives.
 TIGHT = 1e-12
 
@@ -414,51 +412,41 @@ def test_columns_that_are_no_numbers_are_named(cancer):
 
 
 def test_mistakes_in_the_data():
-    X, y = np.ones((6, 2)), np.arange(6) % 2
-    X[:, 1] = np.arange(6)
-    bad = X.copy()
+    X, y = np.column_stack([np.ones(6), np.arange(6)]), np.arange(6) % 2
+    bad, model, negative = X.copy(), JointClassifier(), JointClassifier(alpha=np.float64(-1.0))
     bad[3, 1] = np.nan
-    classifier = JointClassifier()
+    Z = np.random.default_rng(0).normal(size=(20, 5))
+    fitted = JointClassifier(parties=[2, 3], alpha=0.1).fit(Z, np.arange(20) % 2)
+    kinds, mixed = (np.array(["a", "b", "a", "b", "a", last], dtype=object) for last in (None, 1))
+    several = r"Only binary classification is supported\..*choose multinomial"
     for loss in ("logistic", "hinge"):
-        with pytest.raises(
-            ConfigError, match=r"Only binary classification is supported\..*choose multinomial"
-        ):
-            JointClassifier(loss=loss).fit(X, np.arange(6) % 3)
-    refuses(InputError, r"only one class is present \(0\)", classifier.fit, X, np.zeros(6, dtype=int))
-    refuses(ConfigError, r"alpha: -1\.0 must be positive", JointClassifier(alpha=np.float64(-1.0)).fit, X, y)
-    for last, message in ((None, "no label in row 5"), (1, "'a' is text and 1")):
-        with pytest.raises(InputError, match=message):
-            classifier.fit(X, np.array(["a", "b", "a", "b", "a", last], dtype=object))
-    refuses(InputError, "only one class is present", classifier.fit, X, y, sample_weight=y)
-    with pytest.raises(ValueError, match="Input X contains NaN"):
-        classifier.fit(bad, y)
-    with pytest.raises(ValueError, match=r"Input X\[1\] contains NaN"):
-        classifier.fit([X, bad], y)
-    with pytest.raises(ConfigError, match="must be None where X is a list or dict of blocks"):
-        JointClassifier(parties=2).fit([X, X], y)
-    refuses(InputError, "party-2: 5 rows, but y has 6; align the rows first", classifier.fit, [X, X[:5]], y)
-    with pytest.raises(ValueError, match=r"requires y to be passed|y cannot be None"):
-        classifier.fit([X, X], None)
-    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
-        classifier.fit(X, y, sample_weight=y - 1)
-    with pytest.raises(ValueError, match="sample_weight"):
-        classifier.fit(X, y, sample_weight=np.ones(5))
-    with pytest.raises(ValueError, match=r"(?i)sample.weight"):
-        classifier.fit(X, y, sample_weight=np.zeros(6))
-    with pytest.raises(NotFittedError):
-        JointClassifier().predict([X, X])
-    # Mistakes at prediction.
-    X = np.random.default_rng(0).normal(size=(20, 5))
-    model = JointClassifier(parties=[2, 3], alpha=0.1).fit(X, np.arange(20) % 2)
-    with pytest.raises(ValueError, match="X has 4 features, but JointClassifier is expecting 5"):
-        model.predict(X[:, :4])
-    with pytest.raises(
-        InputError, match=r"blocks of \[3, 2\] columns, but JointClassifier was fitted on \[2, 3\]"
+        refuses(ConfigError, several, JointClassifier(loss=loss).fit, X, np.arange(6) % 3)
+    refuses(InputError, r"only one class is present \(0\)", model.fit, X, np.zeros(6, dtype=int))
+    refuses(ConfigError, r"alpha: -1\.0 must be positive", negative.fit, X, y)
+    refuses(InputError, "no label in row 5", model.fit, X, kinds)
+    refuses(InputError, "'a' is text and 1", model.fit, X, mixed)
+    refuses(InputError, "only one class is present", model.fit, X, y, sample_weight=y)
+    refuses(ConfigError, "must be None where X is a list or dict", JointClassifier(parties=2).fit, [X, X], y)
+    refuses(InputError, "party-2: 5 rows, but y has 6; align the rows first", model.fit, [X, X[:5]], y)
+    refuses(NotFittedError, "is not fitted", JointClassifier().predict, [X, X])
+    for words, given, more in (
+        ("Input X contains NaN", (bad, y), {}),
+        (r"Input X\[1\] contains NaN", ([X, bad], y), {}),
+        (r"requires y to be passed|y cannot be None", ([X, X], None), {}),
+        ("Negative values in data passed to `sample_weight`", (X, y), {"sample_weight": y - 1}),
+        ("sample_weight", (X, y), {"sample_weight": np.ones(5)}),
+        (r"(?i)sample.weight", (X, y), {"sample_weight": np.zeros(6)}),
     ):
-        model.predict([X[:, :3], X[:, 3:]])
-    refuses(InputError, r"blocks of \[5\] columns", model.predict, [X])
-    with pytest.raises(InputError, match=r"blocks of \[20, 19\] rows; align the rows first"):
-        model.predict([X[:, :2], X[1:, 2:]])
+        with pytest.raises(ValueError, match=words):
+            model.fit(*given, **more)
+    # Mistakes at prediction.
+    refuses(ValueError, "X has 4 features, but JointClassifier is expecting 5", fitted.predict, Z[:, :4])
+    for blocks, words in (
+        ([Z[:, :3], Z[:, 3:]], r"blocks of \[3, 2\] columns, but JointClassifier was fitted on \[2, 3\]"),
+        ([Z], r"blocks of \[5\] columns"),
+        ([Z[:, :2], Z[1:, 2:]], r"blocks of \[20, 19\] rows; align the rows first"),
+    ):
+        refuses(InputError, words, fitted.predict, blocks)
 
 
 # --- with the rest of scikit-learn

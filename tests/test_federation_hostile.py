@@ -3,7 +3,6 @@
 import datetime
 import json
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -66,9 +65,6 @@ def edited(agent, directory, /, **changes):
     """The owner edits the approval."""
     path = agent.state / directory / "approval.toml"
     write_approval(replace(open_approval(path), **changes), force=True)
-
-
-Attack = Callable[[Agent, Request, bytes, list[bytes]], str]
 
 
 def attacks():

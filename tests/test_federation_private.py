@@ -13,8 +13,10 @@ from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.schema import unapproved
 from fastadmm.between.socket import Lost
+from fastadmm.cli import federate as cli
 from fastadmm.cli.app import _command, main
-from fastadmm.errors import InputError, StorageError
+from fastadmm.cli.options import seconds_of
+from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.runs.config import make_config
@@ -144,11 +146,6 @@ def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch):
 
 def test_waiting_for_owners_is_no_error(home, capsys, monkeypatch):
     """One line with the command to send, a code of its own, and ``--wait`` asks again."""
-    from fastadmm.between.socket import Lost
-    from fastadmm.cli import federate as cli
-    from fastadmm.cli.options import seconds_of
-    from fastadmm.errors import ConfigError, WaitingError
-
     asked = []
 
     def go(*arguments):

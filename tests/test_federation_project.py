@@ -13,8 +13,12 @@ import pytest
 from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.consent import shown_digest
 from fastadmm.between.hub import Folder
+from fastadmm.between.predict import _align
+from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
 from fastadmm.between.socket import Server, serve
 from fastadmm.conversation.exchange import Threads, converse
+from fastadmm.data_tools.alignment import file_ids
+from fastadmm.data_tools.psi import psi_respond
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -341,11 +345,6 @@ def test_the_label_holders_own_columns_need_no_agent(home, capsys, monkeypatch):
 
 def test_a_damaged_response_is_asked_for_again(tmp_path):
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
-    from fastadmm.between.predict import _align
-    from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
-    from fastadmm.data_tools.alignment import file_ids
-    from fastadmm.data_tools.psi import psi_respond
-
     (tmp_path / "ids.csv").write_text("id\na\nb\n")
     ids = file_ids(tmp_path / "ids.csv", "id")
     damaged = [True]

@@ -23,6 +23,7 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.train import Setup
 from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
+from fastadmm.data_tools.psi import psi_request
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.predict import predict_partition, summand_of_file
@@ -387,8 +388,6 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 @pytest.fixture
 def alone(tmp_path, quiet):
     """A party that has a table and no features yet, and what asks it to compare ids."""
-    from fastadmm.data_tools.psi import psi_request
-
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     party = Party.__new__(Party)
     party.state, party.said = tmp_path / "agent", []
