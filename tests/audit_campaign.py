@@ -70,7 +70,6 @@ def one_fault(runs, fault, mode, *options):
 
 
 def table(found, honest, alarms):
-    """The counts as Markdown."""
     seen = sum(one["found"] for one in found)
     names = {one["fault"] for one in found}
     caught = {one["fault"] for one in found} - {one["fault"] for one in found if not one["found"]}
@@ -104,26 +103,16 @@ def main():
     parser.add_argument("--trials", type=int, default=200_000)
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--least", type=int, default=0, help="faults that have to be found")
-    parser.add_argument("--results", type=Path, help="a line per fault is kept there, and not done again")
     parser.add_argument("--write", type=Path, help="put the counts into this page")
     arguments = parser.parse_args()
     options = ("--trials", arguments.trials)
-    kept = arguments.results is not None and arguments.results.exists()
-    lines = arguments.results.read_text(encoding="utf-8").splitlines() if kept else []
-    known = {(one["fault"], one["mode"]): one for one in map(json.loads, lines)}
     found, alarms = [], 0
     with tempfile.TemporaryDirectory() as folder:
         runs = make_runs(Path(folder))
         for fault in FAULTS:
             for mode in fault.modes if arguments.only in fault.name else ():
-                if (fault.name, mode) in known:
-                    found.append(known[fault.name, mode])
-                    continue
                 one = one_fault(runs, fault, mode, *options)
                 found.append(one)
-                if arguments.results is not None:
-                    with arguments.results.open("a", encoding="utf-8") as log:
-                        log.write(json.dumps(one) + "\n")
                 said = f"{one['seconds']:.1f} s: {one['by'][:3]} {one['says'][:160]}"
                 print(f"{'found ' if one['found'] else 'MISSED'} {fault.name} ({mode}), {said}", flush=True)
         for k in range(arguments.honest):

@@ -170,7 +170,6 @@ def _case(function):
 
 
 def _fits(name, data, **values):
-    """One case of one fit."""
     CASES[name] = lambda case: case.fit(data, **values)
 
 
@@ -292,7 +291,6 @@ def commands(case):
 
 @_case
 def contributions(case):
-    """Predictions by files."""
     case.fit("two", lam=1e-2)
     for party in "abc":
         case.run(f"predict run/model/{party}.h5 ../data/two-test.parts/{party}.h5 --partial -o {party}.h5")
@@ -491,7 +489,6 @@ def masked(text):
 
 
 def text_items(text):
-    """A text's lines."""
     # What is compiled depends on the runs before.
     lines = [line for line in text.splitlines() if not line.startswith("fastadmm: compiling")]
     return {f"line {number:05d}": masked(line) for number, line in enumerate(lines, 1)}

@@ -208,13 +208,11 @@ def advance(folder, ask):
 
 
 def lost(folder, ask):
-    """Go on with a run until somebody is lost."""
     with pytest.raises(Lost):
         advance(folder, ask)
 
 
 def train_with(parties, **values):
-    """A whole run with these agents."""
     folder = parties.begin(**values)
     advance(folder, parties.ask)
     return folder.path

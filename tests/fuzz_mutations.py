@@ -101,7 +101,6 @@ def spoiled(raw, rng):
 
 
 def of_bytes(path, rng):
-    """Spoil a file's bytes."""
     how, raw = spoiled(path.read_bytes(), rng)
     path.write_bytes(raw)
     return how
@@ -270,7 +269,6 @@ def _arrays(rng, like):
 
 
 def rng_shuffled(array, rng):
-    """Its rows in another order."""
     order = list(range(len(array)))
     rng.shuffle(order)
     return array[order]
@@ -368,7 +366,6 @@ def _edit(file, item, how, rng):
 
 # --- NPZ, Parquet, compressed text -------------------------------------------------------------------------
 def of_npz(path, rng):
-    """Change arrays of an NPZ file."""
     with np.load(path) as file:
         arrays = dict(file)
     key = rng.choice(list(arrays))
@@ -394,7 +391,6 @@ def of_npz(path, rng):
 
 
 def of_parquet(path, rng):
-    """Change columns of a Parquet table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

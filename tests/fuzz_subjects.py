@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import tomli_w
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from scipy import sparse
 
@@ -25,7 +26,6 @@ class Command:
     changes: str = ""
 
     def arguments(self, home):
-        """Words of the command with paths in `home`."""
         return [str(home / word[1:]) if word.startswith("@") else word for word in self.line.split()]
 
 
@@ -43,7 +43,6 @@ class Subject:
 
 
 def do(line, home):
-    """Run a command that makes a seed."""
     code = run(*Command(line).arguments(home))
     assert code in (0, 7), f"{line}: exit code {code}"
 
@@ -76,12 +75,10 @@ def _svm(n=24):
 
 
 def seed_csv(home):
-    """A plain CSV file."""
     (home / "data.csv").write_text(_numbers())
 
 
 def seed_libsvm(home):
-    """A LIBSVM file."""
     (home / "data.svm").write_text(_svm())
 
 
@@ -92,7 +89,6 @@ def seed_packed(home):
 
 
 def seed_npz(home):
-    """Dense and sparse arrays."""
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(24, 4)), np.arange(24) % 2
     np.savez(home / "dense.npz", X=X, y=y)
@@ -131,7 +127,6 @@ def seed_parquet(home):
 
 # --- partitions, runs --------------------------------------------------------------------------------------
 def seed_problem(home):
-    """A partition."""
     write_problem(home / "data.parts", 40, (3, 4))
 
 
@@ -157,55 +152,28 @@ def seed_exchange(home):
     do("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @approval.toml", home)
 
 
-CONFIG = """\
-lambda = 1e-2
-rounds = 2
-gap = 1e-6
-loss = "logistic"
-regularizer = "elastic_net"
-l1_ratio = 0.5
-constraint = "box:-1,1"
-intercept = true
-threads = 1
-checkpoint_rounds = 5
-scheme = "auto"
-"""
-
-OWNERS_CONFIG = """\
-epsilon = [1.0, 0.5]
-bound = "clip:1"
-rounds = 3
-mechanism = "laplace"
-theta_max = 5.0
-loss = "logistic"
-lambda = 0.01
-intercept = true
-method = "constant"
-step = 0.1
-weights = "size"
-threads = 1
-"""
-
-
-PRIVATE_CONFIG = """\
-lambda = 0.1
-rounds = 10
-[privacy]
-mode = "message"
-epsilon = 1.0
-delta = 1e-3
-rounds = 1
-ball = 2.0
-message_clip = 2.0
-adjacency = "replace_one"
-"""
+#: Configuration files.
+CONFIGS = {
+    "config": {
+        "lambda": 1e-2, "rounds": 2, "gap": 1e-6, "loss": "logistic", "regularizer": "elastic_net", "l1_ratio": 0.5,
+        "constraint": "box:-1,1", "intercept": True, "threads": 1, "checkpoint_rounds": 5, "scheme": "auto",
+    },
+    "owners": {
+        "epsilon": [1.0, 0.5], "bound": "clip:1", "rounds": 3, "mechanism": "laplace", "theta_max": 5.0, "loss": "logistic",
+        "lambda": 0.01, "intercept": True, "method": "constant", "step": 0.1, "weights": "size", "threads": 1,
+    },
+    "private": {
+        "lambda": 0.1, "rounds": 10, "privacy": {
+            "mode": "message", "epsilon": 1.0, "delta": 1e-3, "rounds": 1, "ball": 2.0, "message_clip": 2.0,
+            "adjacency": "replace_one"},
+    },
+    "total": {"privacy": {"total_epsilon": 9}},
+}  # fmt: skip
 
 
 def seed_config(home):
-    """Configuration files."""
-    for name, text in (("config", CONFIG), ("owners", OWNERS_CONFIG), ("private", PRIVATE_CONFIG)):
-        (home / f"{name}.toml").write_text(text)
-    (home / "total.toml").write_text("privacy.total_epsilon = 9\n")
+    for name, values in CONFIGS.items():
+        (home / f"{name}.toml").write_text(tomli_w.dumps(values))
 
 
 #: A dense and a sparse partition; tables of two parties with an alignment of their rows.

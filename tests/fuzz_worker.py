@@ -59,7 +59,6 @@ def case_of(seed, number, seeds):
 
 
 def contents(home):
-    """Digest of every file below a directory."""
     return {
         str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(home.rglob("*"))

@@ -113,7 +113,6 @@ class House:
         return found
 
     def rooms(self):
-        """All rooms."""
         return {module.room for module in self.modules.values()} - {""}
 
     def pairs(self):

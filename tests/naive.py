@@ -125,7 +125,6 @@ def loss_curvature(name, z, s):
 
 
 def dense(matrix):
-    """Any matrix as a dense float64 array."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
 
 

@@ -71,7 +71,6 @@ class Coordinator(Asker):
             return None
 
     def letter(self, raw):
-        """A request as a file."""
         self.files += 1
         path = self.home / f"request-{self.files}.h5"
         path.write_bytes(sealed(raw))

@@ -127,7 +127,6 @@ class Stage:
             process.wait()
 
     def lives(self, name):
-        """Whether a process that was spawned has not ended."""
         return self._processes[name].poll() is None
 
     def log(self, name):
@@ -156,7 +155,6 @@ class Stage:
         return sorted(set(found) - {os.getpid()})
 
     def close(self):
-        """End all processes."""
         until = time.monotonic() + _GRACE
         number = signal.SIGTERM
         while left := self.processes():

@@ -58,7 +58,6 @@ def written(place, kind, n=N):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Partitions of all kinds."""
     home = tmp_path_factory.mktemp("cluster")
     return {kind: written(home / f"{kind}.parts", kind) for kind in KINDS}
 

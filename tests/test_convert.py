@@ -44,23 +44,6 @@ def problem():
 
 
 # --- options ---------------------------------------------------------------------------------------------
-def test_libsvm_partition(tmp_path, problem):
-    X, y = problem
-    source = write_libsvm(tmp_path / "a.svm", X, y)
-    partition = convert(source, tmp_path / "a.parts", columns="4,5", names="bank,telco")
-    assert partition.task == "classification"
-    assert partition.source == "a.svm"
-    assert partition.labels.classes == ("-1", "1")
-    np.testing.assert_array_equal(partition.labels.y, (y + 1) / 2)
-    assert [(p.name, p.kind, p.n_features) for p in partition.parties] == [
-        ("bank", "csr", 4),
-        ("telco", "dense", 5),
-    ]
-    assert partition.parties[1].feature_names == ["f5", "f6", "f7", "f8", "f9"]
-    assert all(party.transform.is_identity for party in partition.parties)
-    np.testing.assert_array_equal(matrix(tmp_path / "a.parts"), X)
-
-
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("kind", ["svm", "csv", "npz"])
 def test_every_source_gives_the_same_matrix(tmp_path, problem, storage, kind):
@@ -81,6 +64,10 @@ def test_every_source_gives_the_same_matrix(tmp_path, problem, storage, kind):
     partition = convert(source, tmp_path / "o", parties=4, storage=storage, dtype="float32", **options)
     assert [party.n_features for party in partition.parties] == [3, 2, 2, 2]
     assert {party.kind for party in partition.parties} == {storage}
+    assert (partition.task, partition.source) == ("classification", source.name)
+    assert partition.labels.classes == ("-1", "1")
+    np.testing.assert_array_equal(partition.labels.y, (y + 1) / 2)
+    assert all(party.transform.is_identity for party in partition.parties)
     assert {str(party.dtype) for party in partition.parties} == {"float32"}
     np.testing.assert_array_equal(matrix(tmp_path / "o"), X.astype(np.float32))
 
@@ -157,9 +144,11 @@ def test_csv_and_npz_columns(tmp_path):
 
 
 def test_declared_features(tmp_path):
-    (tmp_path / "a").write_text("1 1:1\n2 2:1 3:1\n")
-    partition = convert(tmp_path / "a", tmp_path / "o", columns="2,3", features=5)
-    assert [party.n_features for party in partition.parties] == [2, 3]
+    (tmp_path / "a").write_text("1 1:1 2:1\n2 1:1 2:1 3:1\n")
+    partition = convert(tmp_path / "a", tmp_path / "o", columns="2,3", names="bank,telco", features=5)
+    told = [(party.name, party.kind, party.n_features) for party in partition.parties]
+    assert told == [("bank", "dense", 2), ("telco", "csr", 3)]
+    assert partition.parties[1].feature_names == ["f3", "f4", "f5"]
     partition = convert(tmp_path / "a", tmp_path / "o", parties=2, features=4, force=True)
     assert [party.n_features for party in partition.parties] == [2, 2]
 

@@ -11,7 +11,6 @@ from run_tools import assert_clean, printed, run
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A finished demo, and what it found."""
     out = tmp_path_factory.mktemp("demo") / "demo-run"
     return out, run_demo(out, say=lambda text: None)
 

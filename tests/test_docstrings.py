@@ -44,7 +44,6 @@ def exported():
 
 
 def kernels():
-    """Every public kernel."""
     return public_members(name for name in modules() if name.startswith("fastadmm.kernels."))
 
 

@@ -94,7 +94,6 @@ def number(cell):
 
 
 def of_onnx(session, cells):
-    """Outputs of an ONNX runtime."""
     given = {}
     for entry in session.get_inputs():
         values = [number(cell) for cell in cells[entry.name]] if "double" in entry.type else cells[entry.name]

@@ -235,7 +235,6 @@ def sites_of(folder):
 
 
 def recipe_with(folder, own, **values):
-    """A recipe for the simulator."""
     config = {"data": str(folder / "labels" / "labels.h5"), "lambda": 1e-2, **values}
     recipe = VerticalGLMRecipe({key: value for key, value in config.items() if value is not None}, name="glm")
     recipe.set_per_site_config(own)

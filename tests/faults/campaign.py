@@ -131,7 +131,6 @@ def _same(command, *undone):
 
 
 def subjects():
-    """Every kind of command that writes."""
     from run_tools import in_file
 
     common = ["--threads", "1", "-q", "--out", "run"]
@@ -343,7 +342,6 @@ def plan(injector, template, scratch, n_faults):
 
 
 def campaign(n_faults, job, n_jobs, directory):
-    """Every fault of a job, with what was wrong."""
     injector = Injector()
     scratch = directory / f"job-{job}"
     scratch.mkdir()
@@ -371,7 +369,6 @@ def _worker(arguments):
 
 
 def build(directory):
-    """Compile the library of faults."""
     made = directory / "inject.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(HERE / "inject.c"), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)
@@ -404,7 +401,6 @@ def run_campaign(n_faults, n_jobs, directory):
 
 
 def summary(reports):
-    """Counts by subject and kind of fault."""
     found = Counter(
         word for *_, problems in reports for word in {p.split(":")[0].split()[0] for p in problems}
     )
@@ -423,7 +419,6 @@ def summary(reports):
 
 
 def table(counts):
-    """The counts in Markdown, for ``docs/reliability.md``."""
     lines = [
         f"| command | faults: {', '.join(FAULTS)} |",
         "|---|---:|",

@@ -44,7 +44,6 @@ def outcomes(seeds, jobs):
 
 
 def counts(found):
-    """Everything that is counted."""
     total = {
         "problems": len(found),
         "refused": sum(bool(one["refused"]) for one in found),
@@ -66,7 +65,6 @@ def counts(found):
 
 
 def table(total):
-    """The counts as Markdown: claims made, and of them false."""
     lines = [
         f"{total['problems']:,} generated problems, {total['refused']:,} of them refused; "
         f"{total['fits']:,} fits. False: **{total['false']:,}**.",

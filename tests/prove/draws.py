@@ -82,7 +82,6 @@ class Draw:
 
     @property
     def text(self):
-        """The problem in a line."""
         parts = [
             f"seed {self.seed}: {self.loss} N={len(self.y)}",
             f"columns={'+'.join(str(b.shape[1]) for b in self.blocks)} lambda={self.lam:.3g}",

@@ -21,7 +21,6 @@ class Point:
 
     @classmethod
     def of_model(cls, weights, intercept):
-        """The model that a fit returned."""
         columns = np.concatenate([w.reshape(len(w), -1) for w in weights])
         b = np.atleast_1d(np.asarray(intercept, dtype=float))
         return cls([[mpf(float(v)) for v in own] for own in columns.T], [mpf(float(v)) for v in b])

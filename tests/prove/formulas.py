@@ -28,7 +28,6 @@ class Formula:
 
 
 def formula(loss, parameters):
-    """The formula of a loss with one predictor."""
     p = {name: mpf(value) for name, value in {**_DEFAULTS, **parameters}.items()}
     if loss in ("logistic", "binomial"):
         return Formula(_logistic, lambda z, y: _expit(z) - y, lambda z, y: _expit(z) * _expit(-z))
@@ -127,11 +126,9 @@ def _shares(z):
 
 
 def softmax_slope(z, y):
-    """Gradient of the multinomial loss."""
     return [own - (c == y) for c, own in enumerate(_shares(z))]
 
 
 def softmax_bend(z):
-    """Second derivatives of the multinomial loss."""
     p = _shares(z)
     return [[a * ((c == k) - b) for k, b in enumerate(p)] for c, a in enumerate(p)]

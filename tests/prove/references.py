@@ -58,7 +58,6 @@ class Upper:
 
 
 def zero_point(exact):
-    """Zero weights and intercept."""
     return Point([[mpf(0)] * exact.d for _ in range(exact.n_classes)], [mpf(0)] * exact.n_classes)
 
 
@@ -175,7 +174,6 @@ def _set(exact, w, sizes, reach):
 
 
 def _penalty(exact, x):
-    """R of the weights."""
     if exact.groups:
         classes = range(exact.n_classes)
         return sum(math.sqrt(len(g)) * cp.norm(x[list(g), c]) for g in exact.groups for c in classes)
