@@ -89,19 +89,9 @@ class Stage:
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
         who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
-        program = [
-            sys.executable,
-            "-P",
-            "-u",
-            "-m",
-            module,
-            "-m",
-            str(kit.path),
-            "-s",
-            f"fed_{kit.kind}.json",
-        ]
-        options = ["--set", "secure_train=true", *who, "config_folder=config"]
-        self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
+        program = [sys.executable, "-P", "-u", "-m", module]
+        options = ["-m", str(kit.path), "-s", f"fed_{kit.kind}.json", "--set", "secure_train=true", *who]
+        self.spawn(f"nvflare-{name}", [*program, *options, "config_folder=config"], kit.path)
 
     def spawn(self, name, command, cwd=None, env=None):
         """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""

@@ -86,9 +86,8 @@ def flip(name, place, bits):
     def mutate(path):
         with h5py.File(path / name) as h5:
             at = place(h5["X"].id)
-        raw = bytearray((path / name).read_bytes())
-        raw[at] ^= bits
-        (path / name).write_bytes(raw)
+        raw = (path / name).read_bytes()
+        (path / name).write_bytes(raw[:at] + bytes([raw[at] ^ bits]) + raw[at + 1 :])
 
     return mutate
 

@@ -18,6 +18,7 @@ from run_tools import (
     assert_same_run,
     cut,
     edited,
+    flipped,
     overwrite,
     refused,
     refuses,
@@ -70,9 +71,7 @@ def swap(model):
 def flip(model):
     with h5py.File(model / "party-1.h5") as file:
         at = file["weights"].id.get_chunk_info(0).byte_offset + 3
-    raw = bytearray((model / "party-1.h5").read_bytes())
-    raw[at] ^= 1
-    (model / "party-1.h5").write_bytes(raw)
+    overwrite("party-1.h5", flipped((model / "party-1.h5").read_bytes(), 8 * at))(model)
 
 
 def other_kind(model):

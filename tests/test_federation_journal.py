@@ -9,7 +9,7 @@ import pytest
 from fastadmm.between.journal import Journal
 from fastadmm.errors import FormatError
 
-from run_tools import refuses
+from run_tools import flipped, refuses
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -73,9 +73,7 @@ def test_a_journal_names_where_it_is_damaged(tmp_path):
     whole, ends = written_journal(path)
     # Mark, checksum, size and content of all, the last one too; its end alone can be made again.
     for at in range(ends[3] - 8):
-        changed = bytearray(whole)
-        changed[at] ^= 128
-        path.write_bytes(changed)
+        path.write_bytes(changed := flipped(whole, 8 * at + 7))
         record = sum(end <= at for end in ends)
         if record and at >= ends[record] - 8:
             continue
@@ -86,7 +84,7 @@ def test_a_journal_names_where_it_is_damaged(tmp_path):
     refuses(FormatError, "record 1, at byte", Journal, path)
     path.write_bytes(whole)
     journal = Journal(path)
-    path.write_bytes(bytes(changed))
+    path.write_bytes(changed)
     refuses(FormatError, "record 3, at byte", list, journal.records())
 
 

@@ -33,7 +33,7 @@ from fastadmm.store.party_file import open_party
 
 from federation_tools import CALLER, Parties, confirmed, train_with
 from rounds_tools import NAMES, data_of, separate
-from run_tools import refuses, run
+from run_tools import flipped, refuses, run
 
 NAME = NAMES[1]
 TASK = "0123456789abcdef"
@@ -238,9 +238,7 @@ def test_what_a_journal_lost_counts(party):
     party.agent.close()
     whole = journal.read_bytes()
     for at in range(len(before), len(whole) - 8, 7):  # a changed record is no record that a kill cut
-        changed = bytearray(whole)
-        changed[at] ^= 16
-        journal.write_bytes(changed)
+        journal.write_bytes(flipped(whole, 8 * at + 4))
         refuses(FormatError, r"tasks\.journal: record 1, at byte 12, is damaged", party.restart)
     journal.write_bytes(before)  # cut off: the audit log has it
     party.restart()

@@ -61,18 +61,11 @@ class Draw:
 
     def problem(self):
         """What the product makes of it; raises its own error where it refuses."""
+        names = ("loss", "loss_parameters", "lam", "fit_intercept", "offset", "regularizer", "constraint")
+        given = {name: getattr(self, name) for name in names}
+        more = self.regularizer_parameters or None
         return make_problem(
-            self.blocks,
-            self.y,
-            loss=self.loss,
-            loss_parameters=self.loss_parameters,
-            lam=self.lam,
-            fit_intercept=self.fit_intercept,
-            sample_weight=self.weight,
-            offset=self.offset,
-            regularizer=self.regularizer,
-            regularizer_parameters=self.regularizer_parameters or None,
-            constraint=self.constraint,
+            self.blocks, self.y, sample_weight=self.weight, regularizer_parameters=more, **given
         )
 
     def matrix(self):
