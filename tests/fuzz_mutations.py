@@ -227,23 +227,20 @@ def of_toml(path, rng):
 
 def of_json(path, rng):
     """Change keys and values of a JSON document, or of one line of JSON lines."""
-    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    lines, at, indent = [text], 0, 2
     try:
-        tree = json.loads("\n".join(lines))
-        at = None
+        box = [json.loads(text)]
     except ValueError:
+        lines, indent = text.split("\n"), None
         at = rng.randrange(len(lines))
         try:
-            tree = json.loads(lines[at])
+            box = [json.loads(lines[at])]
         except ValueError:
             return of_bytes(path, rng)
-    box = [tree]
     done = change(box, rng)
-    text = json.dumps(box[0] if box else None, indent=None if at is not None else 2)
-    if at is not None:
-        lines[at] = text
-        text = "\n".join(lines)
-    path.write_text(text + "\n", encoding="utf-8")
+    lines[at] = json.dumps(box[0] if box else None, indent=indent)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return f"JSON {done}"
 
 
@@ -323,12 +320,11 @@ def _edit(file, item, how, rng):
     elif how == "value":
         k = rng.randrange(max(1, item.shape[0]))
         index = (k, *(rng.randrange(n) for n in item.shape[1:]))
-        if item.dtype.kind == "O":
-            item[index] = rng.choice(["", "x", "é", "\u202e", "x" * 5000, "a\nb", b"\xff\xfe", "id", "y"])
-        elif item.dtype.kind == "f":
-            item[index] = rng.choice([np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 0.0, -1.0, 0.5, 1e17])
-        else:
-            item[index] = rng.choice([-1, 0, 1, 2**31 - 1, -(2**31), 2**20, 7])
+        kinds = {
+            "O": ["", "x", "é", "\u202e", "x" * 5000, "a\nb", b"\xff\xfe", "id", "y"],
+            "f": [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 0.0, -1.0, 0.5, 1e17],
+        }
+        item[index] = rng.choice(kinds.get(item.dtype.kind, [-1, 0, 1, 2**31 - 1, -(2**31), 2**20, 7]))
     elif how in ("replace", "huge"):
         attributes = dict(item.attrs)
         old = item[()] if item.shape is not None else None
@@ -378,10 +374,8 @@ def of_npz(path, rng):
         arrays[key] = np.array([{"a": 1}, None, "x"], dtype=object)
     elif how == "rename":
         arrays[rng.choice(["Z", "indices", "data", "shape", "é"])] = arrays.pop(key)
-    elif arrays[key].size and arrays[key].dtype.kind in "iuf":
-        value = rng.choice([-1, 0, 2**31 - 1, 99])
-        if arrays[key].dtype.kind == "f":
-            value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -0.0])
+    elif arrays[key].size and (kind := arrays[key].dtype.kind) in "iuf":
+        value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -0.0] if kind == "f" else [-1, 0, 2**31 - 1, 99])
         arrays[key] = arrays[key].copy()
         arrays[key].reshape(-1)[rng.randrange(arrays[key].size)] = value
     save = rng.choice([np.savez, np.savez_compressed])

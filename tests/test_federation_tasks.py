@@ -77,13 +77,15 @@ class Party:
         self.model = open_shared_part(folder / "labels" / "run")[0].model_id
         self.rows = folder / "new.parts" / f"{NAME}.h5"
         self.state = folder / NAME / "agent"
-        self.said = []
+        self.said, self.agent = [], None
+        self.data = folder / NAME / f"{NAME}.h5"
         self.restart()
 
     def restart(self):
-        self.agent = Agent(
-            self.folder / NAME / f"{NAME}.h5", self.state, threads=1, say=self.said.append, **self.options
-        )
+        if self.agent is not None:
+            self.agent.close()
+        more = {"name": NAME, "threads": 1, "say": self.said.append, **self.options}
+        self.agent = Agent(self.data, self.state, **more)
 
     @property
     def approval(self):
@@ -220,7 +222,6 @@ def test_what_could_not_be_logged_counts(party, monkeypatch, killed):
         with pytest.raises(error):
             party.agent.handle(CALLER, NAME, encoded(party.predict()))
     if killed:
-        party.agent.close()
         party.restart()
         assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
@@ -338,12 +339,10 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path, quiet, mode):
         path = party.state / party.run / "approval.toml"
         agreed = path.read_text()
         write_approval(replace(open_approval(path), family="subspace", protection=None), force=True)
-        party.agent.close()
         options, party.options = party.options, {}
         party.restart()
         assert party.ask(party.predict()) == "privacy"
         assert reason in party.said[-1]
-        party.agent.close()
         path.write_text(agreed)
         party.options = options
         party.restart()
@@ -374,7 +373,6 @@ def add_up_with_own_columns(folder, party):
 
 
 def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(party):
-    party.agent.close()
     party.options = {"ledger": party.folder / "ledger.jsonl"}
     party.restart()
     party.ask(party.predict())
@@ -388,8 +386,9 @@ def alone(tmp_path, quiet):
     """A party that has a table and no features yet, and what asks it to compare ids."""
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     party = Party.__new__(Party)
-    party.state, party.said = tmp_path / "agent", []
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.state, party.said, party.agent, party.data = tmp_path / "agent", [], None, None
+    party.options = {}
+    party.restart()
     (tmp_path / "own.csv").write_text("id,a\n" + "".join(f"c{i},1\n" for i in range(10)))
     (tmp_path / "guest.csv").write_text("id,y\n" + "".join(f"c{i},1\n" for i in range(5, 20)))
     ids = file_ids(tmp_path / "guest.csv", "id")
@@ -428,8 +427,7 @@ def test_alignments_are_limited(tmp_path, alone):
     assert party.ask(ask(), "somebody") == "caller"
     sent = encoded(ask())
     first = party.agent.handle(CALLER, NAME, sent)
-    party.agent.close()
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.restart()
     assert party.agent.handle(CALLER, NAME, sent) == first  # with the same key of its own
     assert party.ask(ask(task="f" * 16)) == "exchanges"
     assert party.ask(told(tmp_path, ["c5"], "f" * 16)) == "order"
@@ -437,8 +435,7 @@ def test_alignments_are_limited(tmp_path, alone):
     assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
     # Which ids it has cannot be tried out, also not at an agent that begins anew.
     assert party.ask(told(tmp_path, ["c5"])) == "changed"
-    party.agent.close()
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.restart()
     assert party.ask(told(tmp_path, ["c5"])) == "changed"
     assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
 
