@@ -108,8 +108,8 @@ def read_raw(path: Path) -> float:
 
 def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, Any]:
     """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
-    from fastadmm.runs.config import make_config
     from fastadmm.runs import display
+    from fastadmm.runs.config import make_config
     from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import start_run
     from fastadmm.settings.checks import parse_bytes
