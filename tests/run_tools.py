@@ -292,3 +292,30 @@ class Notes(Silent):
     def note(self, text: str) -> None:
         """Keep one line."""
         self.lines.append(text)
+
+
+def refuses(
+    error: type[BaseException] | tuple[type[BaseException], ...],
+    words: str,
+    call: Callable[..., object],
+    /,
+    *arguments: Any,
+    **options: Any,
+) -> str:
+    """The one line with which a call is refused."""
+    with pytest.raises(error, match=words or None) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command prints."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    return capsys.readouterr().out
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    """The document that a command prints."""
+    return json.loads(printed(capsys, *arguments, "--json", code=code))

@@ -75,31 +75,3 @@ def test_promises_are_kept(regularizer, constraint, loss, monkeypatch):
     assert len(taken) >= 2
     assert any(within for _, within in taken) or regularizer == "group_lasso"  # norms of groups are curved
     assert min(gaps) < 1e-6
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
-    solver = a_run(regularizer, "all", loss, 3)
-    coordinator = solver.coordinator
-
-    def repaired():
-        value = coordinator._value(coordinator.model)
-        search = FaceSearch(coordinator, coordinator._faces, value, 0.0)
-        gradient = coordinator.primal_of(solver.problem, coordinator.model).gradient
-        found = search.repaired(coordinator.model, gradient)
-        if found is None:
-            return None
-        assert np.abs(found - gradient).max() <= 1e-5 * np.abs(gradient).max()
-        assert abs(found.sum()) <= 1e-13 * np.abs(found).sum()
-        slope = coordinator.shared.products_with(found) + search.slope
-        slope += search.bend @ coordinator.model.coefficients
-        parts = [basis.T @ slope[mine] for basis, mine in zip(search.bases, search.numbers)]
-        size = np.linalg.norm(coordinator.shared.products_with(np.abs(found)))
-        assert np.abs(np.concatenate(parts)).max() <= 1e-12 * size
-        return found
-
-    assert repaired() is None  # a step gains something still
-    for _ in range(20):
-        solver.round()
-    assert repaired() is not None

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.kernels.chacha import LANES, chacha_blocks
 from fastadmm.kernels.gaussian_noise import (
     MAX_ELEMENTS,
@@ -22,7 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import naive
-from run_tools import without_compilation
+from run_tools import refuses, without_compilation
 
 EPS = np.finfo(float).eps
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -142,27 +141,13 @@ def test_any_range_gives_the_same_elements(a, b):
         assert (part[end:] == -99.0).all()
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_do_not_matter(threads):
-    n = 100_003
-    out, grid = np.empty(n), np.empty(n, np.int64)
-    with Engine(threads) as engine:
-        engine.map(lambda rows: standard_normal(KEY, NONCE, out, *rows), row_ranges(n, 7))
-        engine.map(lambda rows: grid_normal(KEY, NONCE, 2.0**28, grid, *rows), row_ranges(n, 5))
-    np.testing.assert_array_equal(out, normals(n))
-    np.testing.assert_array_equal(grid, np.rint(2.0**28 * normals(n)).astype(np.int64))
-
-
 def test_requests_that_would_repeat_or_overflow_are_refused():
     out, grid = np.empty(8), np.empty(8, np.int64)
     for function in (uniform, standard_normal):
-        with pytest.raises(ValueError, match="more elements"):
-            function(KEY, NONCE, out, MAX_ELEMENTS, MAX_ELEMENTS + 1)
-    with pytest.raises(ValueError, match="more elements"):
-        grid_normal(KEY, NONCE, 1.0, grid, MAX_ELEMENTS, MAX_ELEMENTS + 1)
+        refuses(ValueError, "more elements", function, KEY, NONCE, out, MAX_ELEMENTS, MAX_ELEMENTS + 1)
+    refuses(ValueError, "more elements", grid_normal, KEY, NONCE, 1.0, grid, MAX_ELEMENTS, MAX_ELEMENTS + 1)
     for scale in (-1.0, math.nan, math.inf, 2 * MAX_SCALE):
-        with pytest.raises(ValueError, match="scale"):
-            grid_normal(KEY, NONCE, scale, grid, 0, 8)
+        refuses(ValueError, "scale", grid_normal, KEY, NONCE, scale, grid, 0, 8)
 
 
 # --- the law (fixed keys: these tests give the same answer every time)

@@ -9,12 +9,11 @@ from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_po
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.weights_program import weights_program
 from fastadmm.method.span import descent_solver
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from test_weights_program import solved
 
 Array = np.ndarray
 
@@ -37,6 +36,12 @@ def loss_value(problem, z):
 
 
 # --- the quadratic program over weights
+def solved(hessian, slope, weights, lower, owner, most):
+    step = np.zeros(len(slope))
+    weights_program(hessian, slope, weights, lower, owner, most, 1e-13, step)
+    return step
+
+
 @seeds
 @few
 def test_the_weights_program_is_the_best_of_all_active_sets(seed):
@@ -66,6 +71,12 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed):
         assert abs(found[owner == m].sum()) <= 1e-14
     # The condition of a Gaussian 6 x 6 matrix squared, times rounding and the ridge of 1e-13.
     assert value(found) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_what_is_no_number_ends_without_a_step_to_infinity():
+    owner, lower = np.zeros(3, dtype=np.int64), np.zeros(3)
+    step = solved(np.full((3, 3), np.nan), np.ones(3), np.eye(3)[0], lower, owner, 9)
+    assert not np.isinf(step).any()
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])

@@ -19,7 +19,17 @@ from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
 
-from run_tools import CrashAfter, Notes, assert_same_run, python, result_of, run, write_blocks
+from run_tools import (
+    CrashAfter,
+    Notes,
+    assert_same_run,
+    printed,
+    python,
+    refuses,
+    result_of,
+    run,
+    write_blocks,
+)
 from scripts import script_of
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -138,11 +148,9 @@ def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
     config = limited(configuration(folder))
     arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]
-    assert run(*arguments) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, *arguments)
     assert re.search(r"party-\d: \w+, \d+ features, streamed, gram", out)
-    assert run(*arguments, "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(printed(capsys, *arguments, "--json"))
     assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
     assert not (tmp_path / "run").exists()
@@ -150,8 +158,7 @@ def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
 
 @pytest.mark.parametrize("text", ["", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
 def test_amounts_that_are_none(text):
-    with pytest.raises(ConfigError, match="memory: "):
-        parse_bytes(text)
+    refuses(ConfigError, "memory: ", parse_bytes, text)
 
 
 @pytest.mark.slow

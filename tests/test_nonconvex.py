@@ -320,21 +320,6 @@ def test_penalties_with_and_without_a_guarantee():
             assert descent_penalty(problem, Engine(1)) == pytest.approx(float(penalty), rel=1e-3)
 
 
-# --- the rate of Theorem 2
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(("name", "parties"), [("sigmoid", 3), ("welsch", 8), ("tukey", 3)])
-def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, parties):
-    problem = parted(name, parties, 1e-4)
-    options = SolverOptions(scheme="sharing", stationarity=0.0, max_rounds=600, n_threads=1)
-    history = solve(problem, options).history
-    values = np.array([record.lyapunov for record in history])
-    best = np.minimum.accumulate(values)
-    product = best * np.arange(1, len(best) + 1)
-    # the rate says T min V <= C for all T, with a C that the first rounds show
-    assert product[10:].max() <= 2 * product[:10].max()
-    assert best[-1] < 1e-3 * best[0]
-
-
 # --- stationary points and their objective against SciPy
 def problem_data(name):
     if LOSSES[name].task == "classification":

@@ -23,17 +23,9 @@ def make(regularizer="l1", constraint=None, intercept=True):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (3, 5)]
     y = np.argmax(blocks[0] + blocks[1][:, :3] + rng.gumbel(size=(N, C)), axis=1)
-    return make_problem(
-        blocks,
-        y,
-        loss="multinomial",
-        lam=1e-2,
-        regularizer=regularizer,
-        constraint=constraint,
-        n_classes=C,
-        fit_intercept=intercept,
-        sample_weight=rng.uniform(0.5, 2.0, size=N),
-    )
+    penalty = {"lam": 1e-2, "regularizer": regularizer, "constraint": constraint, "fit_intercept": intercept}
+    weight = rng.uniform(0.5, 2.0, size=N)
+    return make_problem(blocks, y, loss="multinomial", n_classes=C, sample_weight=weight, **penalty)
 
 
 def test_few_rounds():
