@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
-from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.weights_program import weights_program
@@ -14,8 +13,6 @@ from fastadmm.method.span import descent_solver
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-Array = np.ndarray
 
 N = 50
 seeds = given(seed=st.integers(0, 10**6))
@@ -136,42 +133,3 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
     assert 0.0 <= found <= reach
     assert value(found) <= min(values) * (1.0 + 1e-13)
     assert abs(found - grid[int(np.argmin(values))]) <= 1.01 * reach / 200.0
-
-
-# --- shared directions
-@seeds
-@few
-def test_recombined_directions_keep_messages_and_products(seed):
-    rng = np.random.default_rng(seed)
-    blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
-    sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
-    shared = SharedDirections(N, Engine(1))
-
-    def agree():
-        assert len(shared) == sum(map(len, sent))
-        for m, (block, directions) in enumerate(zip(blocks, sent)):
-            mine = shared.of(m)
-            np.testing.assert_allclose(shared.messages[mine], directions @ block.T, atol=1e-12)
-            for other in range(3):
-                products = directions @ directions.T if m == other else 0.0
-                np.testing.assert_allclose(
-                    shared.products[np.ix_(mine, shared.of(other))], products, atol=1e-12
-                )
-
-    for _ in range(25):
-        m = int(rng.integers(3))
-        if len(sent[m]) > 4:
-            n = int(rng.integers(2, 5))
-            rotation = np.linalg.qr(rng.normal(size=(n, int(rng.integers(1, n)))))[0].T
-            sent[m] = np.vstack([rotation @ sent[m][:n], sent[m][n:]])
-            shared.recombine(m, rotation)
-        else:
-            d = rng.normal(size=6)
-            sent[m] = np.vstack([sent[m], d])
-            shared.add_to([m], blocks[m] @ d, sent[m] @ d)
-        agree()
-    again = SharedDirections(N, Engine(1))
-    again.restore(shared.export())
-    np.testing.assert_array_equal(again.messages, shared.messages)
-    with pytest.raises(ValueError, match="messages"):
-        SharedDirections(N + 1, Engine(1)).restore(shared.export())

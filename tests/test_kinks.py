@@ -178,28 +178,3 @@ def test_lengths_and_positions_where_a_segment_turns_steep():
         found = best_position(problem, model, proposal, [flat], engine)
         ends = [float((np.exp(base + t * along) - problem.y) @ along) for t in (found - 4e-9, found + 4e-9)]
     assert ends[0] < 0.0 < ends[1]
-
-
-def test_length_along_a_line_of_several_classes_takes_few_evaluations():
-    """Classes that move together bend little, but each alone much: Newton's steps were a thousandth long."""
-    rng = np.random.default_rng(4)
-    X, y = rng.standard_normal((N, 2)), np.tile(np.arange(3), N)[:N]
-    problem = make_problem([X[:, :1], X[:, 1:]], y, loss="multinomial", n_classes=3)
-    base, along = rng.standard_normal(3 * N), rng.standard_normal(3 * N) + 300.0
-    evaluate, lengths = type(problem.loss).evaluate, []
-
-    def counted(*given):
-        lengths.append(evaluate(problem.loss, *given))
-        return lengths[-1]
-
-    def slope(t):
-        gradient = np.empty(3 * N)
-        evaluate(problem.loss, base + t * along, problem.y, problem.weight, gradient, engine)
-        return float(gradient @ along)
-
-    with Engine(1) as engine, pytest.MonkeyPatch.context() as patch:
-        linear = -slope(0.3)  # so that the least is there
-        patch.setattr(type(problem.loss), "evaluate", lambda self, *given: counted(*given))
-        found = best_length(problem, base, along, linear, 0.0, engine)
-    assert found == pytest.approx(0.3, abs=1e-5)
-    assert len(lengths) < 30

@@ -17,7 +17,6 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
 from fastadmm.method import class_certificate
 from fastadmm.method.class_certificate import class_root
-from fastadmm.method.class_span import ClassSpanHessian
 from fastadmm.parties.classes import choose_class_solver
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem
@@ -72,16 +71,6 @@ def test_value_gradient_and_curvature(classes, spread):
         np.testing.assert_allclose(likely[:, i], naive.probabilities(row), 1e-13, 1e-300)
         np.testing.assert_allclose(image[:, i], matrix @ v[:, i], 0, 1e-13 * max(1.0, w))
         np.testing.assert_allclose(h.reshape(z.shape)[:, i], np.diag(matrix), 0, 1e-15 * max(1.0, w))
-
-
-@pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0])
-def test_the_mean_curvature_follows_from_the_gradient(spread):
-    z, y, s = draw(6, 300, 5, spread)
-    g, h = np.empty(z.size), np.empty(z.size)
-    LOSS.evaluate(z.ravel(), y, s, g, ENGINE)
-    LOSS.curvature(z.ravel(), y, s, h, ENGINE)
-    mean = LOSS.mean_curvature(g, s, ENGINE)
-    np.testing.assert_allclose(mean, h.reshape(z.shape).mean(axis=0), rtol=1e-10, atol=1e-15)
 
 
 def test_sums_and_steps_along_messages():
@@ -250,21 +239,6 @@ def test_weights_sum_to_zero_over_the_classes_in_every_round():
         for x in solver.party_weights():
             np.testing.assert_allclose(x.sum(axis=1), 0.0, atol=1e-12)
     assert solver.coordinator.messages.shape[0] <= 4 * 2 * 9  # so C classes ask for C - 1 directions
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_the_hessians_stand_in_solves_its_kronecker_product(intercept):
-    rng = np.random.default_rng(3)
-    V, h, ridge = rng.normal(size=(4, 90)), rng.uniform(0.1, 1.0, 90), 0.7
-    p = rng.dirichlet(np.ones(3), 90).T
-    stand_in = ClassSpanHessian(intercept)
-    stand_in.refresh(V[:3], h, np.diag(p.sum(axis=1)) - p @ p.T, ENGINE)
-    stand_in.extend(V, ENGINE)
-    rows = np.vstack([np.ones((int(intercept), 90)), V])
-    whole = np.kron(stand_in.classes, (rows * h) @ rows.T)
-    whole += np.kron(np.eye(3), np.diag([0.0] * int(intercept) + [ridge] * 4))
-    slope = rng.normal(size=len(whole))
-    np.testing.assert_allclose(stand_in.solver(ridge, 90.0)(slope), np.linalg.solve(whole, slope), rtol=1e-9)
 
 
 @pytest.mark.parametrize("history", [1, 3])

@@ -279,64 +279,6 @@ def test_dense_blocks_are_one_matrix(widths):
         np.testing.assert_allclose(found.transposed_product(v, engine), whole.T @ v, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_passes_over_columns_are_coordinate_descent(intercept, compressed):
-    """The kernels beside dense arithmetic: one pass over all columns in the order that it took."""
-    from fastadmm.kernels import coordinate_descent as kernels
-
-    rng, n, d = np.random.default_rng(2), 60, 9
-    dense = np.where(rng.random((n, d)) < 0.4, rng.normal(size=(n, d)), 0.0)
-    dense[:, -1] = 0.0
-    matrix, h, slope = sp.csc_array(dense), rng.random(n), rng.normal(size=d)
-    arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint16), matrix.data
-    if not compressed:
-        arrays = np.arange(d + 1) * n, np.empty(0, np.uint16), dense.T.copy().ravel()
-    out, products, v, lengths = np.zeros(n), np.empty(d), rng.normal(size=n), np.empty(d)
-    kernels.add_columns(*arrays, slope, out)
-    kernels.column_products(*arrays, v, products, 0, d)
-    kernels.column_squares(arrays[0], arrays[2], lengths, 0, d)
-    np.testing.assert_allclose(out, dense @ slope, rtol=1e-12)
-    np.testing.assert_allclose(products, dense.T @ v, rtol=1e-12)
-    np.testing.assert_allclose(lengths, (dense**2).sum(axis=0), rtol=1e-12)
-    root, scaled, squares, cross = np.sqrt(h), np.empty(len(arrays[2])), np.empty(d), np.empty(d)
-    kernels.scale_columns(*arrays, root, np.arange(d), scaled, squares, cross, 0, d)
-    a = root[:, np.newaxis] * dense
-    np.testing.assert_allclose(squares, (a**2).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(cross, a.T @ root, rtol=1e-12)
-    whole, first = (float(h.sum()), 0.7) if intercept else (0.0, 0.0)
-    low, high, begin = -0.4, np.inf, np.clip(rng.normal(size=d), -0.4, None)
-    x, chosen, image, moved = begin.copy(), np.arange(d), np.zeros(n), np.zeros(3)
-    with np.errstate(over="ignore"):  # what the generator is made of, where it is not compiled
-        kernels.shuffle_columns(chosen)
-    assert sorted(chosen) == list(range(d))
-    assert list(chosen) != list(range(d))
-    given = (*arrays[:2], scaled), (squares, cross), (whole, first), slope, (0.3, 0.1, low, high)
-    order = chosen.copy()
-    assert kernels.descend_columns(*given, chosen, np.inf, x, image, moved) == d
-    np.testing.assert_array_equal(chosen, order)  # none is left out of the next pass
-    outer = np.outer(cross, cross) / whole if intercept else 0.0
-    hessian, s = a.T @ a - outer, slope - (cross * first / whole if intercept else 0.0)
-    y = begin.copy()
-    for j in order:
-        pull = hessian[j, j] * y[j] - s[j] - hessian[j] @ (y - begin)
-        y[j] = np.clip(np.sign(pull) * max(abs(pull) - 0.3, 0.0) / (hessian[j, j] + 0.1), -0.4, np.inf)
-    curvature = np.diag(hessian) + 0.1
-    np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(image, a @ (y - begin), rtol=1e-9, atol=1e-12)
-    steps = np.abs(y - begin)
-    expected = [(steps * np.sqrt(curvature)).max(), (steps * curvature).max(), cross @ (y - begin)]
-    np.testing.assert_allclose(moved, expected, rtol=1e-9)
-    # Until nothing moves: the optimality conditions of every column, also of those that were left out.
-    for _ in range(2000):
-        chosen = chosen[: kernels.descend_columns(*given, chosen, moved[1], x, image, moved)]
-    at = s + hessian @ (x - begin) + 0.1 * x
-    assert (np.abs(at[x == 0.0]) <= 0.3 + 1e-9).all()
-    free = (x != 0.0) & (x > -0.4)
-    np.testing.assert_allclose(at[free], -0.3 * np.sign(x[free]), atol=1e-9)
-    assert (at[x == -0.4] >= 0.3 - 1e-9).all()
-
-
 def test_files_are_not_read_side_by_side(tmp_path):
     class Elsewhere(CSRBlock):
         in_memory = False

@@ -8,7 +8,6 @@ from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
-from fastadmm.method.class_certificate import class_curvature_about
 from fastadmm.parties.face_classes import common_shift
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
@@ -112,21 +111,6 @@ def test_the_hessian_is_that_of_the_softmax(intercept):
         products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, rtol=0, atol=1e-12
     )
     np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
-
-
-@pytest.mark.parametrize("reach", [1e-3, 0.5, 5.0, 900.0])
-def test_curvature_is_averaged_over_each_class_alone(reach):
-    problem = make()
-    z, loss = np.random.default_rng(7).normal(size=C * N), problem.loss
-    naive, ahead, behind = np.empty((C, N)), np.empty(C * N), np.empty(C * N)
-    with Engine(1) as engine:
-        found = class_curvature_about(problem, z, reach, np.empty(C * N), engine)
-        for c in range(C):
-            moved = np.repeat(reach * np.eye(C)[c], N)
-            loss.evaluate(z + moved, problem.y, problem.weight, ahead, engine)
-            loss.evaluate(z - moved, problem.y, problem.weight, behind, engine)
-            naive[c] = (ahead - behind).reshape(C, N)[c] / (2.0 * reach)
-    np.testing.assert_allclose(found, naive.ravel(), rtol=1e-9, atol=1e-14)
 
 
 def test_what_several_classes_answer_is_packed_and_checked():

@@ -159,18 +159,6 @@ def test_rows_that_are_apart_are_refused():
         span_products(np.ones((4, 9))[::2], np.ones((2, 9)), routine("dgemm"), np.zeros((2, 2)), 0, 9)
 
 
-@pytest.mark.parametrize("bent", [0, 60, 8000])
-def test_hessians_of_losses_with_flat_pieces_leave_out_what_does_not_bend(bent):
-    messages, curvature = span(40, 9000)[0], np.zeros(9000)
-    rng = np.random.default_rng(1)
-    curvature[rng.permutation(9000)[:bent]] = rng.random(bent)
-    hessian = SpanHessian(intercept=True)
-    with Engine(2) as engine, engine.limited():
-        hessian.refresh(messages, curvature, engine)
-    rows = np.vstack([np.ones((1, 9000)), messages])
-    np.testing.assert_allclose(hessian.matrix, rows * curvature @ rows.T, rtol=1e-12, atol=1e-11)
-
-
 @pytest.mark.parametrize("lead", [0, 1])
 @pytest.mark.parametrize(("n_messages", "n_new"), [(7, 0), (7, 1), (7, 3), (7, 7), (1, 1), (2, 1), (40, 8)])
 def test_extension_is_products_with_weighted_new_messages_and_gradient(n_messages, n_new, lead):

@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks.block import as_block
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.coordinator.metric_limits import directions_per_party
-from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.directions import reflect_rows
-from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.parties import direction as direction_party
 from fastadmm.parties.direction import DirectionParty, choose_metric_solver
 from fastadmm.parties.reflection import Turn
@@ -61,33 +58,6 @@ def test_messages_are_images_of_orthonormal_directions_and_weights_their_combina
         np.testing.assert_allclose(coordinator.point.total, total, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_the_span_is_minimised(loss, intercept):
-    """Orthonormal directions make the span an ordinary problem in the messages."""
-    rng = np.random.default_rng(3)
-    _, problem = build(loss, fit_intercept=intercept)
-    V = rng.normal(size=(7, N))
-    with Engine(1) as engine:
-        begin = SpanPoint(rng.normal(size=7), 0.3 if intercept else 0.0, np.empty(0))
-        begin.total = begin.coefficients @ V
-        point = minimise_over_span(problem, V, begin, 1e-14, engine)
-        again = minimise_over_span(problem, V, point, 0.0, engine)
-    best = naive.optimum(loss, V.T, problem.y, problem.lam, problem.weight, problem.offset, intercept)
-    # Near its minimum the objective's rounding, 1e-16, hides steps of 1e-8.
-    np.testing.assert_allclose(point.coefficients, best.weights, rtol=0, atol=1e-8)
-    assert point.intercept == pytest.approx(best.intercept, abs=1e-8)
-    np.testing.assert_allclose(point.total, point.coefficients @ V, rtol=0, atol=1e-11)
-    value = [
-        naive.objective(
-            loss, p.coefficients, p.intercept, V.T, problem.y, problem.lam, problem.weight, problem.offset
-        )
-        for p in (begin, point, again)
-    ]
-    assert value[0] > value[1] >= value[2] - 1e-15
-    assert value[1] == pytest.approx(best.objective, rel=1e-12)
-
-
 @pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("lam", [1e-1, 1e-6])
 def test_the_objective_never_increases_also_when_directions_are_merged(lam, limit, monkeypatch):
@@ -130,27 +100,6 @@ def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
     assert [bound.round().objective for _ in range(3)] == [record.objective for record in records]
     with pytest.raises(MemoryError):
         bound.round()
-
-
-def test_single_precision_and_sides_agree():
-    rng = np.random.default_rng(8)
-    problem = make_problem([rng.normal(size=(30, 45))], (rng.random(30) > 0.5).astype(float), lam=1e-2)
-    engine, messages = Engine(1), {}
-    for kind in ("kernel", "gram"):
-        party = direction_party.DirectionParty("wide", problem.blocks[0], problem.regularization, engine)
-        assert party.kind == "kernel"
-        party.kind = kind
-        party.set_metric(0.1 + np.linspace(0.0, 1.0, 30))
-        gradients = np.random.default_rng(9).normal(size=(3, 30))
-        sent = [party.respond(g, np.zeros(k), newton=True) for k, g in enumerate(gradients)]
-        messages[kind] = [answer["message"] for answer in sent]
-    np.testing.assert_allclose(messages["kernel"], messages["gram"], rtol=1e-8, atol=1e-8)
-    # Single precision neither overflows nor is used for few columns.
-    large = as_block(np.full((400, 80), 1e17))
-    party = direction_party.DirectionParty("a", large, 1e35, Engine(1))
-    assert not party._rough_is_enough(np.full(400, 0.25))
-    few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
-    assert not few._rough_is_enough(np.full(400, 0.25))
 
 
 def test_gradients_alone_converge_too(monkeypatch):
@@ -226,38 +175,6 @@ def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):
     np.testing.assert_allclose(turn.rest @ basis, turned[n:], atol=1e-14)
     np.testing.assert_allclose(turned @ turned.T, np.eye(k), atol=1e-13)
     np.testing.assert_allclose(turned[n:] @ (gone @ basis).T, 0.0, atol=1e-14)
-
-
-def test_weights_and_newest_moves_are_kept():
-    rng = np.random.default_rng(1)
-    moves, c = Moves(), np.zeros(0)
-    mine = np.array([0, 2, 4, 6, 8])
-    for k in range(2, 12, 2):  # two parties, a direction of each in a round
-        after = rng.normal(size=k)
-        moves.record(c, after, 3)
-        c = after
-    assert moves.rows.shape == (3, 10)
-    q = moves.forgettable(c, mine)[0]
-    assert np.linalg.norm(q) == pytest.approx(1.0, abs=1e-14)
-    for kept in (c[mine], *moves.rows[:, mine]):
-        assert abs(float(q @ kept)) <= 1e-14 * np.linalg.norm(kept)
-    # Nothing has moved: something is forgotten all the same.
-    still = Moves()
-    still.record(np.zeros(4), np.zeros(4), 2)
-    assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))[0]) == pytest.approx(1.0)
-    # Of several classes the weights and moves of each are kept.
-    rng = np.random.default_rng(9)
-    moves, mine, before = Moves(), np.arange(0, 24, 2), np.zeros((3, 8))
-    for k in (16, 24):
-        after = rng.normal(size=(3, k))
-        moves.record(before, after, 6)
-        np.testing.assert_array_equal(moves.rows[:3, : before.shape[1]], after[:, : before.shape[1]] - before)
-        np.testing.assert_array_equal(moves.rows[:3, before.shape[1] :], after[:, before.shape[1] :])
-        before = after
-    assert moves.rows.shape == (6, 24)
-    gone = moves.forgettable(before, mine, 3)
-    np.testing.assert_allclose(gone @ gone.T, np.eye(3), atol=1e-14)
-    np.testing.assert_allclose(np.vstack([before, moves.rows])[:, mine] @ gone.T, 0.0, atol=1e-13)
 
 
 def test_rows_are_reflected_in_any_cut_of_the_columns():

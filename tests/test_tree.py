@@ -25,13 +25,6 @@ def slow_sum(values):
     return slow_sum(values[:middle]) + slow_sum(values[middle:])
 
 
-def sum_of(v, rows):
-    """What the kernel adds up for a leaf."""
-    out = np.zeros(2)
-    total_and_size(v, out, *rows)
-    return float(out[0])
-
-
 @given(n=st.integers(1, 10**6), level=st.integers(0, 6))
 @settings(max_examples=50, deadline=None)
 def test_leaves_of_a_node_are_leaves_of_the_whole(n, level):
@@ -93,18 +86,6 @@ def test_a_sum_of_no_numbers_over_many_leaves(monkeypatch):
         for shape in ((0, 0), (0,)):
             found = engine.sum_over_rows(nothing, engine.leaves(50_000), shape)
             assert found.shape == shape
-
-
-def test_few_leaves_are_added_as_many_are(monkeypatch):
-    u, v = np.random.default_rng(3).normal(size=(2, 3, 20_000)) * 10.0 ** np.arange(3)[:, np.newaxis]
-    with Engine(1) as engine:
-        assert len(engine.leaves(20_000)) == Engine.few_leaves
-        few = engine.dot(u, v[0]), engine.total(u[0]), engine.total_and_size(v)
-        monkeypatch.setattr(Engine, "few_leaves", 0)
-        many = engine.dot(u, v[0]), engine.total(u[0]), engine.total_and_size(v)
-    for one, other in zip(few, many, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert few[1] == slow_sum([sum_of(u[0], rows) for rows in halved(20_000, 4)])
 
 
 @pytest.mark.parametrize("light", [True, False])
