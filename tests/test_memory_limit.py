@@ -19,17 +19,7 @@ from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
 
-from run_tools import (
-    CrashAfter,
-    Notes,
-    assert_same_run,
-    printed,
-    python,
-    refuses,
-    result_of,
-    run,
-    write_blocks,
-)
+from run_tools import CrashAfter, Notes, assert_same_run, python, refuses, result_of, run, write_blocks
 from scripts import script_of
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -148,9 +138,11 @@ def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
     config = limited(configuration(folder))
     arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]
-    out = printed(capsys, *arguments)
+    assert run(*arguments) == 0
+    out = capsys.readouterr().out
     assert re.search(r"party-\d: \w+, \d+ features, streamed, gram", out)
-    plan = json.loads(printed(capsys, *arguments, "--json"))
+    assert run(*arguments, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
     assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
     assert not (tmp_path / "run").exists()

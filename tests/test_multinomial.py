@@ -281,9 +281,8 @@ def test_directions_fit_the_memory():
     ],
 )
 def test_refusals(y, options, message):
-    with pytest.raises(InputError) as caught:
-        make_problem([np.eye(3)], y, loss="multinomial", **options)
-    assert str(caught.value).startswith(message)
+    given = {"loss": "multinomial", **options}
+    assert refuses(InputError, "", make_problem, [np.eye(3)], y, **given).startswith(message)
 
 
 # --- the estimator

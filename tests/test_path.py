@@ -36,17 +36,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from run_tools import (
-    Notes,
-    in_file,
-    model_digests,
-    refuses,
-    result_of,
-    run,
-    told,
-    within,
-    write_problem,
-)
+from run_tools import Notes, in_file, model_digests, refuses, result_of, run, told, within, write_problem
 
 DIABETES = scale(load_diabetes().data), load_diabetes().target
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -180,9 +170,8 @@ def test_wrong_parameters_are_named():
         ({"loss": "tukey"}, "needs a convex problem"),
         ({"regularizer": "none"}, "none has no lambda"),
     ):
-        with pytest.raises((ConfigError, InputError), match=message) as caught:
-            ADMMSharingRegressorCV(2).set_params(**change).fit(X, y)
-        assert "\n" not in str(caught.value)
+        model = ADMMSharingRegressorCV(2).set_params(**change)
+        refuses((ConfigError, InputError), message, model.fit, X, y)
 
 
 @pytest.mark.representatives(20)

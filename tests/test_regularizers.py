@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.engine.engine import Engine
@@ -37,7 +36,6 @@ from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
 from run_tools import refuses, run, write_blocks
@@ -252,15 +250,3 @@ def test_command_line_and_model(cancer, tmp_path):
     for one, two in zip(model.parties, open_model(tmp_path / "two").parties):
         assert np.array_equal(one.weights, two.weights)
     assert run("train", data, "--out", tmp_path / "no", "--scheme", "subspace", *options) == 5
-
-
-def test_estimators(cancer, diabetes):
-    X, y = diabetes
-    model = ADMMSharingRegressor(parties=3, alpha=0.02, regularizer="l1", tol=1e-8).fit(X, y)
-    assert np.allclose(model.coef_, Lasso(alpha=0.02, tol=1e-12).fit(X, y).coef_, atol=2e-4)
-    X, y = cancer
-    classifier = ADMMSharingClassifier(parties=2, alpha=1e-2, constraint="nonnegative").fit(-X, y)
-    assert classifier.coef_.min() >= 0
-    assert classifier.converged_
-    with pytest.raises(ConfigError, match="unknown regularizer"):
-        ADMMSharingRegressor(regularizer="l7").fit(X, y)

@@ -7,7 +7,6 @@ from fastadmm.conversation.answering import Unanswerable
 from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.directions import reflect_rows
 from fastadmm.parties import direction as direction_party
 from fastadmm.parties.direction import DirectionParty, choose_metric_solver
 from fastadmm.parties.reflection import Turn
@@ -175,22 +174,6 @@ def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):
     np.testing.assert_allclose(turn.rest @ basis, turned[n:], atol=1e-14)
     np.testing.assert_allclose(turned @ turned.T, np.eye(k), atol=1e-13)
     np.testing.assert_allclose(turned[n:] @ (gone @ basis).T, 0.0, atol=1e-14)
-
-
-def test_rows_are_reflected_in_any_cut_of_the_columns():
-    rng = np.random.default_rng(5)
-    matrix, rows, unit = rng.normal(size=(5, 2100)), np.array([4, 0, 2]), rng.normal(size=3)
-    unit /= np.linalg.norm(unit)
-    expected, whole, cut = matrix.copy(), matrix.copy(), matrix.copy()
-    for i in range(2100):
-        share = sum(unit[j] * matrix[rows[j], i] for j in range(3))
-        for j in range(3):
-            expected[rows[j], i] -= 2.0 * unit[j] * share
-    reflect_rows(whole, rows, unit, 0, 2100)
-    for start, stop in ((0, 7), (7, 1500), (1500, 2100)):
-        reflect_rows(cut, rows, unit, start, stop)
-    np.testing.assert_allclose(whole, expected, rtol=1e-13, atol=1e-13)
-    np.testing.assert_array_equal(cut, whole)
 
 
 def test_parties_forget_in_one_exchange():
