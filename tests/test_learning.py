@@ -1,4 +1,4 @@
-"""Class weights, offsets, warm starts and early stopping of the estimators."""
+"""Class weights, offsets, warm starts and early stopping, of the estimators and of runs on disk."""
 
 import json
 import signal
@@ -107,19 +107,6 @@ def test_offsets():
     refuses(InputError, "offset: shape", model.predict, X, offset=shift[:-1])
     with pytest.raises(InputError, match="offset: 3 values"):
         ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift[:3])
-
-
-# --- warm starts
-def test_warm_start_begins_at_the_last_model():
-    model = ADMMSharingClassifier(3, 1e-2, scheme="sharing", warm_start=True)
-    cold = model.fit(X, Y).n_rounds_
-    assert model.fit(X, Y).n_rounds_ == 1
-    warm = model.set_params(alpha=9e-3).fit(X, Y)
-    fresh = ADMMSharingClassifier(3, 9e-3).fit(X, Y)
-    assert warm.n_rounds_ < cold
-    assert warm.certified_
-    np.testing.assert_allclose(warm.coef_, fresh.coef_, atol=2e-2)
-    refuses(InputError, "warm start", model.fit, X[:, :20], Y)
 
 
 # --- early stopping

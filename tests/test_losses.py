@@ -26,7 +26,6 @@ from sklearn.linear_model import TweedieRegressor
 from sklearn.metrics import d2_tweedie_score, mean_tweedie_deviance
 
 import naive
-from resumed import assert_resumed_is_the_same
 from run_tools import refuses, run, told
 
 ENGINE = Engine(1)
@@ -472,14 +471,6 @@ def test_smoothed_losses_approach_the_loss_from_below(name):
         tighter = loss.smoothed(width).conjugate(g, y, s, engine) - loss.conjugate(g, y, s, engine)
         square = float(np.sum(g[s > 0] ** 2 / s[s > 0]))
         assert tighter == pytest.approx(0.5 * width * square, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", KINKS)
-def test_smoothed_runs_resume_to_the_bit(name):
-    matrix, y, s, offset = data_for(get_loss(name), seed=3)
-    blocks, more = np.split(matrix, [3, 5], axis=1), {"sample_weight": s, "offset": offset}
-    problem = make_problem(blocks, y, loss=name, lam=1e-3, **more)
-    assert_resumed_is_the_same(problem, SolverOptions(scheme="subspace", gap=0.0), rounds=4)
 
 
 @pytest.mark.parametrize(

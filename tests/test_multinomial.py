@@ -227,7 +227,6 @@ def test_offsets_per_class():
     )
 
 
-# --- the certificate
 # --- the method's own properties
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
@@ -418,19 +417,6 @@ def test_two_classes_none_and_numbers(folder, tmp_path, capsys):
     assert run(*convert, "-o", tmp_path / "out") != 0
     assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_numbers_need_the_task(tmp_path, capsys):
-    (tmp_path / "a.svm").write_text("3 1:1\n1 2:1\n2 1:1 2:3\n1 1:4\n")
-    convert = ("convert", tmp_path / "a.svm", "-o", tmp_path / "a.parts", "--parties", 2)
-    assert run(*convert) != 0
-    assert "for classes --task classification" in capsys.readouterr().err
-    assert run(*convert, "--task", "classification") == 0
-    assert "labels: 1 -> 0 (2 rows), 2 -> 1 (1 rows), 3 -> 2 (1 rows)" in capsys.readouterr().out
-    np.savez(tmp_path / "a.npz", X=np.eye(4), y=np.array([5, 7, 9, 5]))
-    convert = ("convert", tmp_path / "a.npz", "-o", tmp_path / "n.parts", "--parties", 2)
-    assert run(*convert, "--task", "classification") == 0
-    assert open_partition(tmp_path / "n.parts").labels.classes == ("5", "7", "9")
 
 
 # --- files

@@ -1,4 +1,4 @@
-"""Regularisation paths and cross-validation: scikit-learn's, on the same grid and folds."""
+"""Paths and cross-validation: those of scikit-learn; ``train --path``, also interrupted and killed."""
 
 import hashlib
 import json

@@ -32,13 +32,6 @@ def write_csv(path, X, y, first=0):
     return path
 
 
-def write_libsvm(path, X, y):
-    with open(path, "w", encoding="utf-8") as file:
-        for row, label in zip(X.tolist(), y.tolist()):
-            file.write(" ".join([f"{label:g}", *(f"{j + 1}:{v!r}" for j, v in enumerate(row) if v)]) + "\n")
-    return path
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Breast cancer, standardised: train.parts, test.parts (converted alike), raw.parts, run/."""
@@ -68,20 +61,6 @@ def test_the_formula_of_raw_data(folder):
     raw = predict_partition(folder / "run" / "model", folder / "raw.parts")
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
     assert evaluate_partition(folder / "run" / "model", folder / "raw.parts")["metrics"]["auc"] > 0.98
-
-
-@pytest.mark.parametrize("options", [{"normalize": "l2"}, {"standardize": True, "normalize": "l2"}])
-def test_raw_sparse_data_too(tmp_path, options):
-    blocks, y, _ = make_vertical_classification(150, (9, 7), 0.3)
-    X = np.hstack([b.toarray() for b in blocks])
-    write_libsvm(tmp_path / "train.svm", X, 2 * y - 1)
-    train = convert(tmp_path / "train.svm", tmp_path / "train.parts", parties=2, **options)
-    convert(tmp_path / "train.svm", tmp_path / "raw.parts", parties=2)
-    assert train.parties[0].kind == "csr"
-    start_run(make_config({"data": str(train.path), "lambda": 1e-2}), tmp_path / "run")
-    alike = predict_partition(tmp_path / "run", tmp_path / "train.parts")
-    raw = predict_partition(tmp_path / "run", tmp_path / "raw.parts")
-    assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
 
 
 def test_ids_offsets_and_no_labels(tmp_path, capsys):

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
 from fastadmm.coordinator.proximal import coordinator
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
@@ -57,41 +56,6 @@ def test_history_and_zeros(monkeypatch):
     assert all(b <= a * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
     assert values[-1] <= best * (1.0 + 1e-8)  # `best` is proved to 1e-9
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-12) for r in records)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@pytest.mark.parametrize(
-    ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
-)
-def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, constraint):
-    problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    asked: list[str] = []
-    carry = solver.driver.carry
-
-    def counted(exchange):
-        answers = carry(exchange)
-        for call, answer in zip(exchange.calls, answers, strict=True):
-            check_values(call.arguments, argument_fields(call.name, problem.n_samples), "asked")
-            check_answer((call.name, call.arguments), answer, problem.n_samples, "answered")
-        if CALLS[exchange.calls[0].name].answer:
-            asked.append(exchange.calls[0].name)
-        return answers
-
-    solver.driver.carry = counted
-    solver.prepare()
-    assert asked == ([] if constraint != "box:0.1,1" else ["feasible_start"])
-    alone = 0
-    for _ in range(15):
-        asked.clear()
-        record = solver.round()
-        assert asked[0] == "best_response"
-        assert asked[1:] in ([], ["describe_model"])
-        alone += len(asked) == 1
-        if record.gap <= 1e-6:
-            break
-    assert alone >= 3 or solver.n_rounds < 5
 
 
 @pytest.mark.parametrize(("parties", "name"), [(300, "proximal"), (301, "sharing")])

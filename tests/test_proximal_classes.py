@@ -8,7 +8,6 @@ from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
-from fastadmm.parties.face_classes import common_shift
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
@@ -62,22 +61,6 @@ def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed):
             if record.gap <= 1e-6:
                 break
     assert record.gap <= 1e-6
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.3, 0.7), (0.0, 1.0)])
-@pytest.mark.parametrize("classes", [2, 3, 6])
-def test_no_shift_of_a_column_is_better_than_the_common_shift(classes, alpha, beta):
-    weights = np.random.default_rng(classes).normal(size=(classes, 20)).round(1)
-    weights[:, :5] = 0.0
-    found = common_shift(weights, alpha, beta)
-
-    def value(t):
-        rest = weights - t
-        return alpha * np.abs(rest).sum(axis=0) + 0.5 * beta * (rest * rest).sum(axis=0)
-
-    for t in np.linspace(-3.0, 3.0, 601):
-        assert (value(found) <= value(np.full(20, t)) + 1e-12).all()
-    assert (found[:5] == 0.0).all()
 
 
 def test_a_resumed_run_takes_the_same_steps():

@@ -134,7 +134,6 @@ def test_metrics_on_held_out_samples_are_recorded_and_decide_nothing():
     assert metrics["accuracy"] == pytest.approx(np.mean((z > 0) == labels))
 
 
-# --- records
 # --- a9a, as in the paper
 OPTIMUM = 0.333340752069  # at lambda 1e-3
 WIDTHS = {1: [123], 2: [66, 57], 5: [25, 25, 25, 24, 24], 32: [4] * 27 + [3] * 5}
@@ -234,9 +233,3 @@ def test_the_lowest_of_all_rounds_is_returned(loss, more, options, ends):
             lower += 1
             assert f"the model of round {result.kept.round} is kept" in result.message
     assert 0 < lower < len(ends)
-
-
-def test_a_certified_run_returns_its_last_model():
-    result = solve(problem(regularizer="l1"), SolverOptions(gap=1e-3, scheme="sharing", n_threads=1))
-    assert result.status is Status.CONVERGED
-    assert result.kept is None
