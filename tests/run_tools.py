@@ -310,7 +310,7 @@ def refuses(
     **options: Any,
 ) -> str:
     """The one line with which a call is refused."""
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=words or None) as caught:
         call(*arguments, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -10,7 +10,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.data_tools import columns, opening, tables
-from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.csv_table import CsvFile, read_frame
 from fastadmm.data_tools.matrices import LibsvmSource
@@ -172,27 +171,6 @@ def test_parts_that_do_not_fit_are_named(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: a directory without data files"):
         made(tmp_path, "p", "none", "shop.csv")
-
-
-@pytest.mark.parametrize("texts", [False, True])
-def test_ids_are_joined_as_sets_are(tmp_path, texts):
-    rng = np.random.default_rng(8)
-    own = [rng.choice(60, 40, replace=False) for _ in range(2)]
-    names = [[f"é{i}" if texts and i % 3 == 0 else str(i) for i in ids.tolist()] for ids in own]
-    names[1] = [name for name in names[1] if not texts or "é" not in name]  # text here, numbers there
-    found = []
-    for k, ids in enumerate(names):
-        path = tmp_path / f"{k}.csv"
-        path.write_text("id,v\n" + "".join(f"{i},1\n" for i in ids), encoding="utf-8")
-        found.append(table_ids(read_table(path, cells=Cells(id="id")), "id"))
-    alignment, report = align(found)
-    both = set(names[0]) & set(names[1])
-    assert set(alignment.texts) == both
-    for ids, known in zip(found, names):
-        assert [known[i] for i in rows_of(ids, alignment)] == alignment.texts
-        assert ids.texts() == sorted(known)
-    alone = [i for i in names[0] if i not in both]
-    assert f"{len(alone)} ids are not in every table ({', '.join(map(repr, alone[:3]))}" in report[0]
 
 
 def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):

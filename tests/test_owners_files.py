@@ -8,7 +8,7 @@ from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
-from run_tools import run, within
+from run_tools import printed, refuses, run, within
 
 CSV = {"label": "sick"}
 
@@ -202,8 +202,7 @@ def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
 def test_arrays_that_name_no_owners(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.ones((4, 2)), y=[0, 1, 0, 1])
     for by, words in (("who", "--by: no array 'who'"), ("y", "--by 'y': this array holds the labels")):
-        with pytest.raises(InputError, match=words):
-            convert_owners([tmp_path / "t.npz"], tmp_path / "o", by=by)
+        refuses(InputError, words, convert_owners, [tmp_path / "t.npz"], tmp_path / "o", by=by)
 
 
 def test_damage_is_found(table, tmp_path):
@@ -215,21 +214,16 @@ def test_damage_is_found(table, tmp_path):
         open_owner(path).targets()
     with h5py.File(path, "a") as file:
         file.attrs["name"] = "somebody"
-    with pytest.raises(FormatError, match="is the file of 'somebody'"):
-        open_owners(data.path)
+    refuses(FormatError, "is the file of 'somebody'", open_owners, data.path)
     (data.path / "owners.toml").write_text("format = 3")
-    with pytest.raises(FormatError, match=r"owners\.toml: key 'version': is missing"):
-        open_owners(data.path)
-    with pytest.raises(FastadmmError, match=r"no owners\.toml"):
-        open_owners(tmp_path)
+    refuses(FormatError, r"owners\.toml: key 'version': is missing", open_owners, data.path)
+    refuses(FastadmmError, r"no owners\.toml", open_owners, tmp_path)
 
 
 def test_command_line(table, tmp_path, capsys):
     arguments = ["owners", "convert", table, "--label", "sick", "-o", tmp_path / "o"]
-    assert run(*arguments, "--by", "clinic") == 0
-    assert "no record with two owners" in capsys.readouterr().out
+    assert "no record with two owners" in printed(capsys, *arguments, "--by", "clinic")
     assert run(*arguments, "--sizes", "a") == 5
     assert run(*arguments, "--by", "clinic") == 6
     assert capsys.readouterr().err.count("\n") == 2
-    assert run(*arguments, "--by", "clinic", "--force", "--json") == 0
-    assert '"kappa": 1' in capsys.readouterr().out
+    assert '"kappa": 1' in printed(capsys, *arguments, "--by", "clinic", "--force", "--json")
