@@ -23,7 +23,7 @@ from fastadmm.between.audit import AUDIT, read_audit, used
 from fastadmm.between.memory import sums_before
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
-from fastadmm.data_tools.psi import library
+from fastadmm.data_tools.alignment import library
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json

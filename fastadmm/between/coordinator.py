@@ -381,6 +381,6 @@ class Coordinator:
             document |= class_rows(labels) | {"privacy": no_privacy(self.names).to_json()}
         else:
             document["privacy"] = write_statement(self.path, solver, self.run).to_json()
-            document["comparison"] = comparison.to_json()
+            document["comparison"] = comparison
         self.folder.write_json("result.json", document)
         return document

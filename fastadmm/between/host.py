@@ -36,7 +36,6 @@ from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.evaluate import chosen_bins
 from fastadmm.runs.predict import Contribution, summand_of_file, summand_of_table
 from fastadmm.secrecy.keys import kept_private_key
-from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.store.coefficients import units_of
 from fastadmm.store.elements import require_group
 from fastadmm.store.h5file import create_h5, read_h5
@@ -197,7 +196,7 @@ class Host:
         except FastadmmError as error:
             raise refused("terms", f"{self.place}: {error}", FormatError) from None
 
-    def books(self, terms: Mapping[str, Any]) -> Books[DifferentialPrivacy]:
+    def books(self, terms: Mapping[str, Any]) -> Books:
         """The books of a private run."""
         data, place, protection = self.data, self.place, self.approval.protection
         if protection is None:

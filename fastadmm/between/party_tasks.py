@@ -224,7 +224,7 @@ def _is_plain(terms: object) -> bool:
 
 def intersect(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
-    from fastadmm.data_tools.psi import psi_respond
+    from fastadmm.data_tools.alignment import psi_respond
 
     ids, n_ids = _ids(approval), asked.arguments["n_ids"]
     with _given(asked.arguments["request"], home, place) as request:
@@ -300,7 +300,7 @@ _MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
 
 def _ids(approval: TaskApproval) -> TableIds:
     from fastadmm.data_tools.alignment import file_ids
-    from fastadmm.data_tools.tables import Layout
+    from fastadmm.data_tools.csv_table import Layout
 
     if approval.id is None:
         raise InputError(

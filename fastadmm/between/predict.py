@@ -246,7 +246,7 @@ _REQUEST, _KEY = "request.psi", "guest.key"
 
 def federate_align(config: Path, ids: TableIds, out: Path, say: Say = print) -> tuple[Alignment, list[str]]:
     """Find the rows that the coordinator's table and all parties' have, and tell every party."""
-    from fastadmm.data_tools.psi import library
+    from fastadmm.data_tools.alignment import library
 
     library()  # missing, it is missed before anybody is asked
     setup = read_setup(config)
@@ -257,8 +257,7 @@ def federate_align(config: Path, ids: TableIds, out: Path, say: Say = print) -> 
 
 
 def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) -> tuple[Alignment, list[str]]:
-    from fastadmm.data_tools.alignment import read_alignment, write_alignment
-    from fastadmm.data_tools.psi import psi_finish, psi_request
+    from fastadmm.data_tools.alignment import psi_finish, psi_request, read_alignment, write_alignment
 
     report: list[str] = []
     if not (out / ROWS).exists():
