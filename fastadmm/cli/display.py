@@ -101,7 +101,7 @@ class Coalitions(_Line):
 def make_display(quiet: bool, of: Any = ProgressDisplay) -> Any:
     """The display that fits where output goes; a silent one on request."""
     if quiet:
-        from fastadmm.runs.display import Display
+        from fastadmm.runs.folder import Display
 
         return Display()
     return of(live=redraws(sys.stderr))

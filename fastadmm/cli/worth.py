@@ -80,7 +80,7 @@ _SHOWN = {
 
 def print_worth(worth: Worth, as_json: bool) -> None:
     """Print the table and the sentences that go with it, or JSON."""
-    from fastadmm.reports.plots import metric_label
+    from fastadmm.figures.numbers import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
 
     if as_json:
