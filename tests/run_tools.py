@@ -160,6 +160,13 @@ def edited(name: str, change: Callable[[h5py.File], object]) -> Callable[[Path],
     return edit
 
 
+def remake(file: h5py.File, key: str, **options: Any) -> None:
+    """Make a dataset anew, with the attributes that it had."""
+    attributes = dict(file[key].attrs)
+    del file[key]
+    file.create_dataset(key, **options).attrs.update(attributes)
+
+
 def cut(name: str, part: float) -> Callable[[Path], None]:
     """What leaves so much of a file in a directory."""
     return lambda place: os.truncate(place / name, int((place / name).stat().st_size * part))
@@ -292,3 +299,30 @@ class Notes(Display):
     def note(self, text: str) -> None:
         """Keep one line."""
         self.lines.append(text)
+
+
+def refuses(
+    error: type[BaseException] | tuple[type[BaseException], ...],
+    words: str,
+    call: Callable[..., object],
+    /,
+    *arguments: Any,
+    **options: Any,
+) -> str:
+    """The one line with which a call is refused."""
+    with pytest.raises(error, match=words or None) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command prints."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    return capsys.readouterr().out
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    """The document that a command prints."""
+    return json.loads(printed(capsys, *arguments, "--json", code=code))

@@ -13,8 +13,10 @@ from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
+from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
-from run_tools import result_of, run, write_blocks, write_problem
+from run_tools import printed, refused, result_of, run, told, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -153,5 +155,29 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
 
 
 def test_command(place, capsys):
-    assert run("compare", place / "one", place / "sharing", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["differing"] == ["scheme"]
+    assert told(capsys, "compare", place / "one", place / "sharing")["differing"] == ["scheme"]
+
+
+def test_card(place, tmp_path, capsys):
+    """The model card says what the files say; all of it: ``outputs.txt``."""
+    model = open_model(place / "one")
+    metrics = evaluate_partition(place / "one", place / "t.parts")["metrics"]
+    for path in (place / "one", place / "one" / "model"):
+        card = told(capsys, "card", path)
+        assert card["model"]["id"] == model.model_id
+        kept = {key: value for key, value in model.certificate.items() if key not in ("weights", "settings")}
+        assert card["certificate"] == kept
+        assert card["metrics"]["metrics"]["auc"] == metrics["auc"]
+        assert card["data"]["n_samples"] == sum(card["data"]["class_rows"].values()) == 300
+        assert card["privacy"] == model.privacy.to_json()
+    assert run("card", place / "one", "-o", tmp_path / "card.md") == 0
+    text = (tmp_path / "card.md").read_text()
+    assert str(metrics["auc"]) in text
+    assert open_partition(place / "a.parts").row_digest not in text  # digests stay at home
+    assert "Not evaluated" in printed(capsys, "card", place / "sharing")
+    shutil.copytree(place / "one" / "model", tmp_path / "alone")
+    assert "Not recorded here" in printed(capsys, "card", tmp_path / "alone")
+    shutil.copytree(place / "one", tmp_path / "run")
+    (tmp_path / "run" / "evaluation.json").write_text("{")
+    assert "evaluate again" in refused(capsys, 4, "card", tmp_path / "run", "-o", tmp_path / "two.md")
+    assert not (tmp_path / "two.md").exists()

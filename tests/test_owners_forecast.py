@@ -21,7 +21,7 @@ from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
-from run_tools import refused, run
+from run_tools import printed, refused, run
 from scripts import script_of
 
 repetitions = script_of("bench/owner_repetitions.py")
@@ -148,8 +148,7 @@ def test_command_line(tmp_path, capsys):
     bound = ["--bound", "features:4", "--set", "target_bound=4"]
     arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]
     write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
-    assert run(*arguments, "--pilot", tmp_path / "public") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed(capsys, *arguments, "--pilot", tmp_path / "public"))
     assert document["pilot"] == "700 public rows"
     assert document["gap"]["total"] > 0
 

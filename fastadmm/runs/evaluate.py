@@ -74,8 +74,7 @@ def evaluate_tables(
     notes: list[str] = []
     named = TableOptions(label=name, weight=weight)
     read = labels_of(table, rows, named, trained.task, trained.classes, report=notes)
-    about = read.task, read.y, read.classes, read.weight, found.offset
-    labels = LabelData(Path(table.path), len(rows), *about, row_digest="")
+    labels = replace(read, offset=found.offset)
     alike = partial(_same_scores, trained, predictions)
     looks = seen_in_training(Path(model), labels, alike, found.ids)
     how |= {"notes": [*found.notes, *notes], "looks": looks}

@@ -101,7 +101,7 @@ class Job:
         private = write_statement(folder.path, solver, self.run_id).to_json()
         document = result_document(solver, result, statement) | loaded.class_rows | {"privacy": private}
         if comparison is not None:
-            document["comparison"] = comparison.to_json()
+            document["comparison"] = comparison
         if loaded.looks:
             document["looks"] = list(loaded.looks)
         return document

@@ -41,8 +41,7 @@ from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
-from fastadmm.store.streamed import load_block
-from fastadmm.store.table_columns import column_values, table_columns
+from fastadmm.store.streamed import column_values, load_block, table_columns
 
 #: A partition, that of test rows, and the loss.
 Opened = tuple[Partition, Partition | None, Loss]

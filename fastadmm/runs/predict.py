@@ -20,12 +20,12 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.export import open_covered
 from fastadmm.runs.load import refuse_exposures
 from fastadmm.store import elements as h5
+from fastadmm.store.block_file import IdWriter
 from fastadmm.store.h5file import create_h5, read_h5, refuse_packed
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import Model, PartyModel, SharedPart, open_model, open_shared_part
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
-from fastadmm.store.writer import IdWriter
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.data_tools import cell_tables as cells
+from fastadmm.data_tools import predict_tables as cells
 from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import write_whole
@@ -17,8 +17,7 @@ from fastadmm.problem.log_link_losses import Poisson
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.multinomial import Multinomial
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.encoder import CellReading, ColumnEncoding
 from fastadmm.store.model import Model, PartyModel
 
 #: Versions of the operators, by domain; runtimes since 2024 know them.

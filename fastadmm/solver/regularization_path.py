@@ -13,8 +13,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.method.certificate import penalty_unit, primal_value
-from fastadmm.method.class_certificate import class_primal_value
+from fastadmm.method.certificate import penalty_unit
+from fastadmm.method.class_certificate import best_primal
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
@@ -72,12 +72,9 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     regularizers = problem.party_regularizers
     if any(r.shares == (0.0, 0.0) for r in regularizers):
         raise ConfigError("path: regularizer none has no lambda; choose l2, l1, elastic_net or group_lasso")
-    total, vector = np.zeros(problem.message_size), problem.loss.vector
+    total = np.zeros(problem.message_size)
     with engine.limited():
-        if vector:
-            primal = class_primal_value(problem, total, np.zeros(problem.n_outputs), engine)
-        else:
-            primal = primal_value(problem, total, 0.0, engine)
+        primal = best_primal(problem, total, 0.0, engine)
         if all(r.shares[0] > 0.0 for r in regularizers):
             found = 0.0
             for block, r in zip(problem.blocks, regularizers):
