@@ -124,19 +124,6 @@ def every_weight_of(result):
     return np.concatenate([np.ravel(v) for v in (*result.weights, result.intercept, result.gap)])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_number_by_its_place_in_the_order(size):
-    v = np.random.default_rng(0).normal(size=FEW).round(2)
-    v[:3] = np.inf, -np.inf, -0.0
-
-    def found(comm, k):
-        engine = RowEngine(comm, FEW, 1)
-        return engine.smallest(v[slice(*engine.rows)], k)
-
-    for k in (0, 1, 777, FEW // 2, FEW - 1):
-        assert on_workers(size, lambda comm, k=k: found(comm, k)) == [np.sort(v)[k]] * size
-
-
 def test_nodes_cover_the_rows():
     for size in (1, 2, 3, 4, 5, 7, 8):
         assert all(nodes_of(N, rank, size) for rank in range(size))  # none without rows

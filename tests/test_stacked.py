@@ -68,12 +68,10 @@ def test_passes_over_columns_are_coordinate_descent(intercept, compressed):
     arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint16), matrix.data
     if not compressed:
         arrays = np.arange(d + 1) * n, np.empty(0, np.uint16), dense.T.copy().ravel()
-    out, products, v, lengths = np.zeros(n), np.empty(d), rng.normal(size=n), np.empty(d)
+    out, lengths = np.zeros(n), np.empty(d)
     kernels.add_columns(*arrays, slope, out)
-    kernels.column_products(*arrays, v, products, 0, d)
     kernels.column_squares(arrays[0], arrays[2], lengths, 0, d)
     np.testing.assert_allclose(out, dense @ slope, rtol=1e-12)
-    np.testing.assert_allclose(products, dense.T @ v, rtol=1e-12)
     np.testing.assert_allclose(lengths, (dense**2).sum(axis=0), rtol=1e-12)
     root, scaled, squares, cross = np.sqrt(h), np.empty(len(arrays[2])), np.empty(d), np.empty(d)
     kernels.scale_columns(*arrays, root, np.arange(d), scaled, squares, cross, 0, d)
