@@ -20,7 +20,7 @@ def repeated(builder, value):
 
 
 def lanes(builder, first, end):
-    """Which lanes are from a number on and below another."""
+    """Which lanes are from ``first`` on and below ``end``."""
     numbers = ir.Constant(ir.VectorType(INTEGER, WIDTH), list(range(WIDTH)))
     above = builder.icmp_signed(">=", numbers, repeated(builder, first))
     return builder.and_(above, builder.icmp_signed("<", numbers, repeated(builder, end)))
