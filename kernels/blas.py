@@ -38,7 +38,7 @@ def _call(typing_context, address, arguments):
                     raise errors.TypingError("BLAS in kernels takes C-contiguous arrays")
                 place = context.make_array(kind)(context, builder, value).data
             else:
-                wide = isinstance(kind, types.Integer) and kind.bitwidth > 8
+                wide = isinstance(kind, types.Integer) and kind != types.uint8
                 place = cgutils.alloca_once_value(
                     builder, builder.trunc(value, ir.IntType(32)) if wide else value
                 )

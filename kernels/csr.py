@@ -75,35 +75,21 @@ def _row_product(data, indices, x, begin, end):
     return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
-@inline
-def multiply_csr_rows(indptr, indices, data, x, out, start, stop):
-    """Write ``(D x)[i]`` to ``out[i]`` for the rows of a range."""
-    for i in range(start, stop):
-        out[i] = _row_product(data, indices, x, np.uint64(indptr[i]), np.uint64(indptr[i + 1]))
-
-
-@kernel
-def csr_product(indptr, indices, data, x, out, start, stop):
-    """Write ``out[i] = sum_j D[i, j] x[j]`` for the rows of a range.
-
-    Shapes: data (nnz,), or None; x (d,); out (N,).
-    ``data``: none for entries that are all one: then two bytes an entry are read instead of ten.
-    """
-    multiply_csr_rows(indptr, indices, data, x, out, start, stop)
-
-
 @kernel
 def csr_products(indptr, indices, data, x, out, start, stop):
-    """Write ``D x`` of several x for the rows of a range, each to the bit as :func:`csr_product`.
+    """Write ``D x`` of one or several x for the rows of a range, each to the bit as alone.
 
     D is read from memory once.
 
-    Shapes: x (C, d); out (C, N).
+    Shapes: data (nnz,), or None; x (C, d); out (C, N).
+    ``data``: none for entries that are all one: then two bytes an entry are read instead of ten.
     """
     for begin in range(start, stop, _KEPT_ROWS):
-        end = min(begin + _KEPT_ROWS, stop)
         for k in range(len(x)):
-            multiply_csr_rows(indptr, indices, data, x[k], out[k], begin, end)
+            own, message = x[k], out[k]
+            for i in range(begin, min(begin + _KEPT_ROWS, stop)):
+                first, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+                message[i] = _row_product(data, indices, own, first, end)
 
 
 @kernel
@@ -181,7 +167,7 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     """Add the upper triangle of ``D.T @ diag(weight) @ D`` over the rows of a range to ``out``.
 
     Shapes: weight (N,); out (d, d).
-    Others as in :func:`csr_product`; column indices sorted within each row.
+    Others as in :func:`csr_products`; column indices sorted within each row.
     """
     for i in range(start, stop):
         if weight[i] == 0.0:  # most rows of a loss with flat pieces
@@ -196,20 +182,6 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
                 scale = weight[i] * data[a]
                 for b in range(a, end):
                     row[indices[b]] += scale * data[b]
-
-
-@kernel
-def csr_fill(indptr, indices, data, scale, out, start, stop):
-    """Write the rows of a range, each times its scale, as a dense matrix.
-
-    Shapes: scale (N,); out (stop - start, d).
-    """
-    for i in range(start, stop):
-        row = out[i - start]
-        for j in range(len(row)):
-            row[j] = 0.0
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            row[indices[k]] = scale[i] * data[k]
 
 
 @kernel

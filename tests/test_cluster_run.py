@@ -385,19 +385,6 @@ def test_products_of_old_processors_depend_on_addresses(data, tmp_path, monkeypa
 
 
 # --- rows of workers
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_number_by_its_place_in_the_order(size):
-    v = np.random.default_rng(0).normal(size=N).round(2)
-    v[:3] = np.inf, -np.inf, -0.0
-
-    def found(comm, k):
-        engine = RowEngine(comm, N, 1)
-        return engine.smallest(v[slice(*engine.rows)], k)
-
-    for k in (0, 1, 777, N // 2, N - 1):
-        assert on_workers(size, lambda comm, k=k: found(comm, k)) == [np.sort(v)[k]] * size
-
-
 def test_nodes_cover_the_rows():
     for size in (1, 2, 3, 4, 5, 7, 8):
         assert all(nodes_of(33_003, rank, size) for rank in range(size))  # none without rows

@@ -25,11 +25,8 @@ _LOOKED_AT = 1 << 16
 #: Dense matrices with at most this share of entries that are not zero are compressed: they move fewer bytes.
 MOST_FILLED = 0.25
 
-#: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
-_PAIR_COST = 16.0
-
-#: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
-_FEWEST_FILLED = 64
+#: Matrix products of fewer columns gain nothing from single precision.
+_FEWEST_ROUGH = 64
 
 #: A dense matrix of more bytes is looked through by all cores.
 _LARGE_BYTES = 1 << 22
@@ -258,7 +255,7 @@ class _Tiled(FeatureBlock):
         return engine.sums(work, leaves, size=math.prod(shape))
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
-        self._write("product", engine, x, out, self._quick)
+        self._write("products", engine, x[np.newaxis], out[np.newaxis], self._quick)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         self._write("products", engine, x, out, self._quick)
@@ -394,7 +391,7 @@ class DenseBlock(_Tiled):
         return engine.sums(work, self._leaves(engine, size), size=size)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
-        return self.shape[1] >= _FEWEST_FILLED
+        return self.shape[1] >= _FEWEST_ROUGH
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
@@ -419,9 +416,6 @@ class CSRBlock(_Tiled):
     """A sparse block in compressed sparse rows; a tile is (indptr, indices, data). Shapes: matrix (N, d)."""
 
     _module, _kind = "csr", "csr"
-
-    #: Sum of the squared numbers of entries of all rows, once it is known.
-    _row_squares: float | None = None
 
     def __init__(self, matrix: Any) -> None:
         matrix = sp.csr_array(matrix)
@@ -507,43 +501,9 @@ class CSRBlock(_Tiled):
         return [sums[k // 4, :, k % 4].copy() for k in range(len(vectors))]
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        d, ranges = self.shape[1], self._gram_leaves(engine)
-        if self._gram_is_filled(engine):
-            return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
-        own = np.ones(self.shape[0]) if weight is None else weight
-        kernel = self._kernel("accumulate_gram")
-        return self._added(kernel, engine, ranges, (d, d), own, whole=self._quick)
-
-    def rough_gram_is_faster(self, engine: Engine) -> bool:
-        return self._gram_is_filled(engine)
-
-    def _gram_is_filled(self, engine: Engine) -> bool:
-        """Whether rows have so many entries that pairs of them cost more than dense rows would."""
-        n, d = self.shape
-        if d < _FEWEST_FILLED:
-            return False
-        if self._row_squares is None:
-            lengths = np.diff(self.indptr).astype(np.float64)
-            self._row_squares = float(engine.dot(lengths, lengths))
-        return self._row_squares * _PAIR_COST > engine.all_rows(n) * d**2
-
-    def _filled_gram(self, engine: Engine, weight: Array | None, precision: type) -> Array:
-        """Gram matrix by way of dense tiles."""
-        d, fill = self.shape[1], self._kernel("fill")
-
-        def work(rows: Rows) -> Array:
-            total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
-            filled: Array = np.zeros((tile_rows, d), dtype=precision)
-            for (begin, end), tile in self.tiles(rows):
-                scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
-                for start in range(0, end - begin, tile_rows):
-                    stop = min(start + tile_rows, end - begin)
-                    part = filled[: stop - start]
-                    fill(*tile, scale, part, start, stop)
-                    total += part.T @ part
-            return total
-
-        return engine.sums(work, self._gram_leaves(engine), size=self.shape[1] ** 2)
+        d, own = self.shape[1], np.ones(self.shape[0]) if weight is None else weight
+        kernel, leaves = self._kernel("accumulate_gram"), self._gram_leaves(engine)
+        return self._added(kernel, engine, leaves, (d, d), own, whole=self._quick)
 
 
 def _shortest_indices(indices: Array, n_columns: int) -> Array:
