@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from fastadmm import Privacy
 from fastadmm.between import session as sessions
 from fastadmm.between.agent import party_approve, party_step
+from fastadmm.between.approval import privacy_text
 from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file
 from fastadmm.between.hub import open_letter, sealed
-from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import code_of, open_envelope, table_digest
 from fastadmm.errors import FastadmmError
 from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key

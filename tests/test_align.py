@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import psi
+from fastadmm.data_tools import alignment as psi
 from fastadmm.data_tools.alignment import canonical_order, file_ids, read_alignment, write_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
@@ -82,6 +82,8 @@ def test_private_and_trusted_give_the_same_bytes(bank, capsys):
     pinned = "5decbae59f128df6fce2e0a97666f74c027a2f0d057754add1b1f111b66b3e24"
     assert psi._blinded(["7"], b"\x01" + bytes(31)).hex() == pinned
     options = {"id": "id", "missing": "median", "alignment": d / "private.json", "standardize": True}
+    with pytest.raises(ConfigError, match="--parties: is for one source"):
+        convert_tables(guest, [], d / "g.parts", label="default", parties=2, **options)
     convert_tables(guest, [], d / "g.parts", label="default", **options)
     convert_tables(None, [host], d / "h.parts", task="classification", **options)
     merged = merge_partitions([d / "g.parts", d / "h.parts"], d / "merged.parts")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.cli.app import main
-from fastadmm.data_tools import npz, opening, tables
-from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools import matrices, opening, tables
+from fastadmm.data_tools.matrices import NpzSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.owners import CsvSource
 from fastadmm.data_tools.per_table import TableOptions
@@ -327,7 +327,7 @@ def save(path, **arrays):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.uint8, ">f8", bool])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npz_dense(tmp_path, dtype, order, monkeypatch):
-    monkeypatch.setattr(npz, "BLOCK_VALUES", 20)
+    monkeypatch.setattr(matrices, "BLOCK_VALUES", 20)
     X = np.asarray(np.arange(60).reshape(12, 5) % 7, dtype=dtype, order=order)
     y = np.arange(12)[:, None]
     got, labels = collect(NpzSource(save(tmp_path / "a.npz", X=X, y=y)))
@@ -338,7 +338,7 @@ def test_npz_dense(tmp_path, dtype, order, monkeypatch):
 
 @pytest.mark.parametrize("layout", ["plain", "scipy"])
 def test_npz_csr(tmp_path, layout, monkeypatch):
-    monkeypatch.setattr(npz, "BLOCK_VALUES", 7)
+    monkeypatch.setattr(matrices, "BLOCK_VALUES", 7)
     rng = np.random.default_rng(0)
     dense = rng.integers(0, 3, (30, 9)) * (rng.random((30, 9)) < 0.4)
     dense[4] = 0

@@ -17,7 +17,6 @@ from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay
 from fastadmm.cli.options import with_options
-from fastadmm.cli.train import _settings
 from fastadmm.errors import ExitCode
 from fastadmm.figures.progress import progress_line, seconds_left
 from fastadmm.problem.losses import LOSSES
@@ -129,7 +128,7 @@ def test_settings_without_an_option_are_set_by_their_keys(tmp_path, capsys):
     )
     train = ("train", tmp_path / "a.parts", "--dry-run", "--quiet")
     assert run(*train, "--set", "history=1", "--set", "constraint = box:0,1", "--rounds", 1) == 0
-    found = with_options(lambda made: made, _settings)(lambda *, options: options)._set(given)
+    found = with_options(lambda made: made, "parties")(lambda *, options: options)._set(given)
     plain = {"history": 1, "constraint": "box:0,1", "party_lambda": {"a": 0.5}, "warm_start": "x y"}
     assert found == {**plain, "privacy": {"seed": 3}}
     for wrong, message in (

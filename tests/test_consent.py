@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import agent_status
-from fastadmm.between.approval import approve
-from fastadmm.between.approval_file import LINES, WIDTH, open_approval, write_approval
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import LINES, WIDTH, approve, open_approval, write_approval
 from fastadmm.between.consent import (
     agent_approve,
     asked_file,
@@ -20,7 +20,6 @@ from fastadmm.between.consent import (
     shown_digest,
 )
 from fastadmm.between.memory import join_sum
-from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import Request, encoded, table_digest
 from fastadmm.conversation.by_class import pack
 from fastadmm.conversation.calls import BY_CLASS, CALLS

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastadmm.cli.convert import convert as convert_command
-from fastadmm.data_tools import libsvm, opening
+from fastadmm.data_tools import matrices, opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store.partition import open_partition
@@ -155,7 +155,7 @@ def test_declared_features(tmp_path):
 
 @pytest.mark.parametrize("stage", ["reading", "writing"])
 def test_interrupt_leaves_nothing(tmp_path, monkeypatch, problem, stage):
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", 0)
+    monkeypatch.setattr(matrices, "CACHE_BYTES", 0)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 500)
     source = write_libsvm(tmp_path / "a", *problem)
 
@@ -184,9 +184,9 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
 
 MEMORY = """
 import resource, sys
-from fastadmm.data_tools import columns, libsvm, opening, tables
+from fastadmm.data_tools import columns, matrices, opening, tables
 from fastadmm.data_tools.convert import convert
-columns.IN_MEMORY = libsvm.CACHE_BYTES = 1 << 20
+columns.IN_MEMORY = matrices.CACHE_BYTES = 1 << 20
 opening.BLOCK_BYTES, tables.LARGE = 1 << 18, 0
 label = "y" if sys.argv[1].endswith("csv") else None
 for source in sys.argv[1:]:
@@ -271,7 +271,7 @@ def test_parts_are_one_file_on_any_number_of_threads(parts, tmp_path, monkeypatc
     for threads in ("1", "2"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         monkeypatch.setattr(opening, "BLOCK_BYTES", 400 * int(threads))
-        monkeypatch.setattr(libsvm, "CACHE_BYTES", (1 << 20) * (threads == "2"))
+        monkeypatch.setattr(matrices, "CACHE_BYTES", (1 << 20) * (threads == "2"))
         convert(f"{parts}/p/part-*", tmp_path / threads, parties=3, standardize=True, storage="dense")
     one, two = (open_partition(tmp_path / t) for t in ("1", "2"))
     assert len(one.parties) == 3

@@ -151,7 +151,7 @@ def test_scikit_learn_is_used_by_its_public_interface():
 
 
 # --- a clone works as it lies there; an installation takes nothing from beside it
-WHERE = "import fastadmm.kernels, fastadmm.data_tools.libsvm, fastadmm; print(fastadmm.kernels.__file__)"
+WHERE = "import fastadmm.kernels, fastadmm.data_tools.matrices, fastadmm; print(fastadmm.kernels.__file__)"
 
 
 def imported_from(directory):

@@ -78,7 +78,7 @@ def test_noise_is_drawn_and_charged_once(parties, tmp_path, monkeypatch):
     monkeypatch.setattr("fastadmm.between.journal.Journal.append", failing)
     sources = []
     monkeypatch.setattr(
-        "fastadmm.between.private_terms.NoiseSource",
+        "fastadmm.between.host.NoiseSource",
         lambda *how: sources.append(how[:2]) or NoiseSource(*how),
     )
 

@@ -17,8 +17,7 @@ from fastadmm.between.predict import _align
 from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
 from fastadmm.between.socket import Server, serve
 from fastadmm.conversation.exchange import Threads, converse
-from fastadmm.data_tools.alignment import file_ids
-from fastadmm.data_tools.psi import psi_respond
+from fastadmm.data_tools.alignment import file_ids, psi_respond
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -26,7 +25,7 @@ from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.load import check_run, load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
@@ -245,7 +244,7 @@ def in_one_process(home, blocks, y, run_):
     write_blocks(home / f"{run_.name}.parts", blocks, y)
     config = make_config({"data": str(home / f"{run_.name}.parts"), **SAME})
     start_run(config, run_)
-    return load_run(config, check_run(config, Silent())).problem, open_model(run_)
+    return load_run(config, check_run(config, Display())).problem, open_model(run_)
 
 
 def test_errors_and_worth_have_the_bits_of_one_process(home, capsys, monkeypatch):

@@ -22,8 +22,7 @@ from fastadmm.between.schema import (
     task_request,
 )
 from fastadmm.between.train import Setup
-from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
-from fastadmm.data_tools.psi import psi_request
+from fastadmm.data_tools.alignment import canonical_order, file_ids, psi_request, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.predict import predict_partition, summand_of_file
