@@ -119,8 +119,9 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
     """One case; see :func:`measure`."""
     from fastadmm import Privacy, SolverOptions, make_problem
     from fastadmm.privacy.fusion import FusionSolver
-    from fastadmm.privacy.private_run import late_fusion, mean_loss
+    from fastadmm.privacy.private_run import late_fusion
     from fastadmm.problem.problem import TestSet
+    from fastadmm.solver.early_stopping import mean_loss
     from fastadmm.solver.solver import solve
 
     X, y, Xt, yt = load(name, data)
@@ -137,7 +138,8 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
                 settings = Privacy(mode="fusion", epsilon=epsilon, delta=DELTA, label_epsilon=label_epsilon)
                 solver = FusionSolver(problem, SolverOptions(), settings)
                 solver.round()
-                fused, alone, zero = solver.test_losses().values()
+                models = solver.models(solver.party_weights(), solver.intercept)
+                fused, alone, zero = solver.losses(models).values()
                 losses.append(fused)
                 lates.append(zero)
                 solver.close()

@@ -108,8 +108,8 @@ def read_raw(path: Path) -> float:
 
 def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, Any]:
     """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
+    from fastadmm.runs import display
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.display import Silent
     from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import start_run
     from fastadmm.settings.checks import parse_bytes
@@ -117,7 +117,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
     raw: list[float] = []
     marks: list[float] = []
 
-    class Display(Silent):
+    class Display(display.Display):
         def start(self, target: float, max_rounds: int) -> None:
             marks.append(0.0)
 

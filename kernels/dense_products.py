@@ -102,7 +102,7 @@ def dense_gram(matrix, weight, tile, syrk, out, start, stop):
 
 
 @kernel
-def rough_dense_gram(matrix, weight, tile, syrk, out, start, stop):
+def dense_rough_gram(matrix, weight, tile, syrk, out, start, stop):
     """As :func:`dense_gram`, tile by tile in single precision, by the library's ``ssyrk``."""
     d = matrix.shape[1]
     scaled = np.empty((min(tile, stop - start), d), dtype=np.float32)

@@ -9,7 +9,6 @@ requests in flight than the processor would by itself.
 from typing import Any
 
 import numpy as np
-from fastadmm.kernels.block_sum import sum_by_halves
 from fastadmm.kernels.policy import COMPILED, inline, intrinsic
 from llvmlite import ir
 from numba import types
@@ -27,14 +26,17 @@ _VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 
 
 def _sums(builder, totals):
-    """Emit the sums of one vector or of four, in the order of :func:`sum_by_halves`: a number or a vector."""
-    if len(totals) == 1:
-        return sum_by_halves(builder, totals[0])
+    """Emit the sums of one vector or of four, the upper half added to the lower: a number or a vector."""
 
     def joined(one, other, first, second):
         pick = [ir.Constant(ir.VectorType(_SMALL, len(own)), own) for own in (first, second)]
         return builder.fadd(*(builder.shuffle_vector(one, other, own) for own in pick))
 
+    if len(totals) == 1:
+        (total,) = totals
+        for k in (4, 2, 1):
+            total = joined(total, total, list(range(k)), list(range(k, 2 * k)))
+        return builder.extract_element(total, _SMALL(0))
     halves = [joined(own, own, [0, 1, 2, 3], [4, 5, 6, 7]) for own in totals]
     first, second = (joined(halves[k], halves[k + 1], [0, 1, 4, 5], [2, 3, 6, 7]) for k in (0, 2))
     return joined(first, second, [0, 2, 4, 6], [1, 3, 5, 7])

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm import Privacy
-from fastadmm.privacy import accounting, fusion_mechanisms
+from fastadmm.errors import StorageError
+from fastadmm.privacy import accounting, fusion_mechanisms, noise_tests
 from fastadmm.privacy.game import Release, delta_spent, epsilon_spent
 from fastadmm.privacy.noise import Calibration, GridMessage
 from fastadmm.privacy.noise_tests import (
@@ -18,7 +19,7 @@ from fastadmm.privacy.noise_tests import (
     patterns_check,
     size_check,
 )
-from fastadmm.runs.audit import audit_settings
+from fastadmm.runs.audit import audit_settings, or_its_end
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.streamed import load_block
 from scipy import sparse
@@ -97,6 +98,32 @@ def test_honest_code(runs, mode):
 )
 def test_honest_code_under_other_claims(settings):
     assert not [check for check in audit_settings(settings, 50.0, trials=5_000) if check.flagged]
+
+
+# --- what the machine refuses is no finding
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(12, "Cannot allocate memory"), StorageError),  # of fork, files, sockets
+        (StorageError("ledger.jsonl: cannot write: No space left on device"), StorageError),
+        (RuntimeError("can't start new thread"), StorageError),
+        (MemoryError(), MemoryError),
+    ],
+)
+def test_a_machine_without_room_says_nothing_about_the_code(monkeypatch, error, expected):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(noise_tests, "drawn_in_a_child", fails)
+    settings = Privacy(mode="message", epsilon=1.0, delta=1e-3)
+    with pytest.raises(expected, match="could not be judged" if expected is StorageError else None):
+        audit_settings(settings, 50.0, trials=1_000)
+
+
+def test_code_that_refuses_allowed_data_is_flagged():
+    (check,) = or_its_end("labels", lambda: {}["x"])
+    assert check.flagged
+    assert "the code ends with: KeyError" in check.found
 
 
 # --- the tests of noise: what they see; their level is in test_noise_tests.py

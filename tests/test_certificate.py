@@ -77,26 +77,6 @@ def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, int
         assert record.weight_norms == pytest.approx([np.linalg.norm(w) for w in solver.party_weights()])
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(scheme, loss, intercept):
-    blocks, y, s, offset = build(loss, True, seed=3)
-    matrix = np.hstack([naive.dense(block) for block in blocks])
-    best = naive.optimum(loss, matrix, y, 1e-2, s, offset, intercept)
-    problem = make_problem(
-        blocks, y, loss=loss, lam=1e-2, fit_intercept=intercept, sample_weight=s, offset=offset
-    )
-    solver = Solver(problem, SolverOptions(scheme=scheme, gap=1e-12))
-    while (record := solver.round()).gap > 1e-12:
-        assert record.round < 3000
-    assert record.objective == pytest.approx(best.objective, rel=2e-12)
-    # strong convexity: lam/2 |x - x*|^2 <= gap
-    distance = np.concatenate(solver.party_weights()) - best.weights
-    assert 0.5e-2 * distance @ distance <= record.gap_absolute + 1e-13
-    assert solver.intercept == pytest.approx(best.intercept, abs=1e-4)
-
-
 @pytest.mark.parametrize("size", [-1e5, -800.0, 150.0])
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_a_large_offset_is_absorbed_by_the_intercept(scheme, size):

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.blocks.side_by_side import Columns
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels import class_descent
 from fastadmm.parties.face_classes import common_shift
 
 
@@ -56,8 +57,6 @@ def curvature(likely, weight):
 )
 def test_a_pass_over_classes_beside_dense_arithmetic(terms, intercept, compressed):
     """A block is minimised slowly there: by coordinate descent and shifts until nothing moves."""
-    from fastadmm.kernels import class_descent
-
     rng, n, d, classes = np.random.default_rng(4), 50, 6, 4
     dense = np.where(rng.random((n, d)) < 0.5, rng.normal(size=(n, d)), 0.0)
     likely, weight = rng.dirichlet(np.ones(classes), size=n).T.copy(), rng.random(n)

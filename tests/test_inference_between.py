@@ -335,7 +335,7 @@ def test_private_runs_and_sums_only_have_none(asked, tmp_path, monkeypatch):
     edit(path, requests=9)
     for which in ("PRIVATE", "SUMS"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"fastadmm.between.scoring.{which}", ("subspace",))
+            patch.setattr(f"fastadmm.between.host.{which}", ("subspace",))
             assert ask() == "privacy"
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.judging.judgement import auc_interval, judgement
-from fastadmm.judging.looks import say
-from fastadmm.judging.ranking import rank_rows
+from fastadmm.judging.looks import rank_rows, say
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.scorecard import bin_edges, bin_weights, score_drift, stability_index

@@ -24,7 +24,7 @@ from fastadmm.kernels.dense_products import (
     dense_gram,
     dense_product,
     dense_products,
-    rough_dense_gram,
+    dense_rough_gram,
 )
 from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
 from fastadmm.kernels.logistic import logistic
@@ -213,7 +213,7 @@ def test_dense_gram_matrices(n, d, weighted):
     matrix, weight = rng.normal(size=(n, d)), rng.random(n) if weighted else np.empty(0)
     start, stop = 7, n - 2
     expected = 1.0 + naive.gram(matrix[start:stop], weight[start:stop] if weighted else np.ones(stop - start))
-    for kernel, name, tolerance in ((dense_gram, "dsyrk", 1e-12), (rough_dense_gram, "ssyrk", 1e-4)):
+    for kernel, name, tolerance in ((dense_gram, "dsyrk", 1e-12), (dense_rough_gram, "ssyrk", 1e-4)):
         out = np.ones((d, d))
         kernel(matrix, weight, 64, routine(name), out, start, stop)
         np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=tolerance)

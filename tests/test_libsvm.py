@@ -6,8 +6,8 @@ import lzma
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import libsvm, opening
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools import matrices, opening
+from fastadmm.data_tools.matrices import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from hypothesis import given, settings
@@ -132,7 +132,7 @@ def test_faults_name_line_and_token(tmp_path, line, message, block):
 
 @pytest.mark.parametrize("most", [0, 1 << 14, 1 << 30])
 def test_what_is_kept_comes_back_to_the_last_bit(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", most)
+    monkeypatch.setattr(matrices, "CACHE_BYTES", most)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 2000)
     rng = np.random.default_rng(0)
     lines = [f"{i % 3} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(rng.normal(size=i % 9).tolist(), 1))

@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
-from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
@@ -55,6 +55,8 @@ def test_one_file_each_with_names(tmp_path):
     for name, count in (("a", 3), ("b", 5)):
         text = "x,y\n" + "".join(f"{i},{i * 0.5 + count}\n" for i in range(count))
         (tmp_path / f"{name}.csv").write_text(text)
+    with pytest.raises(ConfigError, match="--missing: is not for owners of rows"):
+        convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", missing="mean")
     data = convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", names="p,q")
     assert data.names == ["p", "q"]
     assert data.task == "regression"

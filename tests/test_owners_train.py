@@ -8,11 +8,10 @@ import shutil
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError, PrivacyBudgetError
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.owner import Owner
 from fastadmm.owners.run import resume_owner_run, start_owner_run
-from fastadmm.owners.setup import make_setup
+from fastadmm.owners.setup import Owner, make_setup
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
 from fastadmm.runs.folder import RoundLog
@@ -224,30 +223,14 @@ def test_copies_and_answers_of_other_rounds_do_not_go_on(path, tmp_path, capsys,
     assert sum(c.pure for c in Ledger(tmp_path / "ledger.jsonl").charges) == 3.0
 
 
-def as_older_versions_kept_it(out, number):
-    """Rewrite the answers of a round: one array, and no note of its draw in the ledger."""
-    name = f"round-{number:06d}"
-    with np.load(out / "answers" / f"{name}.npz") as found:
-        answers = found["answers"]
-    np.save(out / "answers" / f"{name}.npy", answers)
-    (out / "answers" / f"{name}.npz").unlink()
-
-
-def test_answers_of_older_versions_are_read(path, tmp_path):
+def test_answers_of_older_versions_are_refused(path, tmp_path, capsys):
     out = tmp_path / "run"
-    whole = start_owner_run(settings_of(path, **PRIVATE), out)
-    for number in range(1, 9):
-        as_older_versions_kept_it(out, number)
+    start_owner_run(settings_of(path, **PRIVATE), out)
+    (out / "answers" / "round-000002.npz").rename(out / "answers" / "round-000002.npy")
+    assert run("owners", "resume", out, "-q") == ExitCode.OK  # it is over
     (out / "result.json").unlink()
-    assert resume_owner_run(out)["parameters"] == whole["parameters"]
-    assert sorted(files(out)) == [f"round-{k:06d}.npy" for k in range(1, 9)]
-    # what their length or header shows of damage is one line
-    place, rng = out / "answers" / "round-000002.npy", np.random.default_rng(0)
-    raw = place.read_bytes()
-    for damaged in [raw[: int(n)] for n in rng.integers(len(raw), size=20)] + [b"\x00" + raw[1:], raw + b"1"]:
-        place.write_bytes(damaged)
-        (out / "result.json").unlink(missing_ok=True)
-        refuses(FormatError, "damaged", resume_owner_run, out)
+    error = refused(capsys, ExitCode.CONFIG, "owners", "resume", out, "-q")
+    assert "round-000002.npy: answers of an older version; start a new run" in error
 
 
 def test_a_full_disk_is_one_line(path, tmp_path, capsys, monkeypatch):

@@ -289,7 +289,7 @@ def test_the_bound_of_f1_in_the_page_is_the_functions(q):
 
 #: Modules elsewhere that sections of the page on privacy name.
 OTHERS = [
-    *("fastadmm.conversation.gate", "fastadmm.between.host", "fastadmm.between.private_terms"),
+    *("fastadmm.conversation.gate", "fastadmm.between.host"),
     *("fastadmm.between.approval", "fastadmm.runs.export"),
     *("fastadmm.settings.privacy", "fastadmm.reports.records", "fastadmm.parties.direction"),
 ]

@@ -5,9 +5,10 @@ import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
-from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
+from fastadmm.coordinator.proximal.parts import combined, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
+from fastadmm.method.class_certificate import shifted
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
@@ -93,7 +94,7 @@ def test_the_hessian_is_that_of_the_softmax(intercept):
     np.testing.assert_allclose(
         products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, rtol=0, atol=1e-12
     )
-    np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
+    np.testing.assert_array_equal(shifted(np.zeros(4), np.array([1.0, 2.0])), [1.0, 1.0, 2.0, 2.0])
 
 
 def test_what_several_classes_answer_is_packed_and_checked():

@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,15 +36,19 @@ def hidden(directory):
     return [path for path in directory.iterdir() if path.name.startswith(".")]
 
 
+def dying(source, target, after=False, replace=os.replace):
+    """End where a release gets its final name, before or after."""
+    used = str(source).endswith(".pending")
+    if not used or after:
+        replace(source, target)
+    if used:
+        raise Killed
+
+
 @pytest.mark.parametrize("place", ["before the charge", "before the rename", "after the rename"])
 def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypatch, place):
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
-    replace, charge = os.replace, Ledger.charge_all
-
-    def die_replacing(*names):
-        if place == "after the rename":
-            replace(*names)
-        raise Killed
+    charge = Ledger.charge_all
 
     def die_charging(*_):
         raise Killed
@@ -52,7 +57,7 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
         if place == "before the charge":
             patched.setattr(Ledger, "charge_all", die_charging)
         else:
-            patched.setattr(module.os, "replace", die_replacing)
+            patched.setattr(module.os, "replace", partial(dying, after=place == "after the rename"))
         refuses(Killed, "", obtain, directory, Ledger(path), draws=draws)
     assert len(list(directory.iterdir())) == 1
     assert Ledger.charge_all is charge
@@ -65,7 +70,7 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
 def test_draws_that_are_torn_missing_or_long(tmp_path, monkeypatch):
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     with monkeypatch.context() as patched:
-        patched.setattr(module.os, "replace", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(module.os, "replace", dying)
         refuses(Killed, "", obtain, directory, Ledger(path), draws=draws)
     (pending,) = hidden(directory)
     raw = pending.read_bytes()

@@ -13,7 +13,7 @@ from fastadmm.files import atomic
 from fastadmm.files.atomic import atomic_directory, atomic_file, exchange, remove_leftovers
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Silent
+from fastadmm.runs.display import Display
 from fastadmm.runs.folder import run_lock
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store.elements import read_strings, write_strings
@@ -44,7 +44,7 @@ def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
     # A new run is held from the moment it appears.
-    class Intruder(Silent):
+    class Intruder(Display):
         def round(self, record):
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
                 pass
@@ -56,7 +56,7 @@ def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
 def test_nothing_is_written_into_a_directory_that_took_the_place(data, tmp_path):
     out = tmp_path / "run"
 
-    class Replace(Silent):
+    class Replace(Display):
         def round(self, record):
             if record.round == 3:
                 os.rename(out, tmp_path / "aside")

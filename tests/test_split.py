@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.blocks import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.label_columns import LabelCollector, label_text
-from fastadmm.data_tools.split import (
+from fastadmm.data_tools.per_table import (
     by_names,
     by_widths,
     equal_widths,

@@ -10,8 +10,7 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.predict_tables import read_features
 from fastadmm.errors import InputError
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import CellReading, ColumnEncoding, Encoder
 from fastadmm.store.partition import open_partition
 
 from run_tools import printed, refuses, run, within

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.between import approval_file, consent, schema
-from fastadmm.between.approval import APPROVAL, Approval, approve, counted_refusals, sees_columns, some_weeks
-from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
+from fastadmm.between.approval import APPROVAL, Approval, counted_refusals, sees_columns, some_weeks
+from fastadmm.between.approval_file import approve, open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
-from fastadmm.between.host import KEYS, Site
+from fastadmm.between.host import ALIGNMENTS, KEYS, Home, Site
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
-from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session
 from fastadmm.between.socket import LONGEST, Say
 from fastadmm.engine.engine import Engine
@@ -166,7 +165,7 @@ class Agent:
         session = Session(site, self.state / run, run, self._audit)
         if current is not None:
             # A run that was refused from the start holds nobody up.
-            goes_on = current.terms and not current.answered.finished
+            goes_on = current.last.number >= 0 and not current.last.answered.finished
             if goes_on and time.monotonic() - self._used < _HELD:
                 session.close()
                 text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
@@ -302,9 +301,23 @@ def party_step(
         stack.enter_context(counted_refusals(state))
         audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
         session = stack.enter_context(closing(Session(site, state, asked.run, audit, by_files=True)))
-        raw, repeated = _answered(session, asked, envelope.raw, place)
-    _give(raw, out, force)
-    if repeated:
+        # The answer, or the refusal, is in the audit log.
+        entry = _entry(ASKER, asked.run, asked.number)
+        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+        try:
+            content = sealed(session.answer(asked, envelope.raw, entry, place))
+        except Exception as error:
+            audit.add_bounded(entry | {"code": code_of(error)})
+            raise
+        session.keep()
+    with storage_errors(out):
+        if not out.exists() or force:
+            write_whole(out, content, shared=True)
+        elif read_bytes(out) != content:
+            raise StorageError(
+                f"{shown(out)}: exists already and is another file; pass --force to replace it"
+            )
+    if entry["repeated"]:
         said = [f"request {asked.number} answered before: the same message in {out}"]
     else:
         said = [f"request {asked.number} answered in {out}"]
@@ -328,19 +341,6 @@ def _drop_new(state: Path, kind: type[BaseException] | None) -> None:
     """Remove a state in which nothing was answered."""
     if kind is not None and issubclass(kind, FastadmmError):
         shutil.rmtree(state, ignore_errors=True)
-
-
-def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple[bytes, bool]:
-    """The answer, and whether it had been given before; it or the refusal is in the audit log."""
-    entry = _entry(ASKER, asked.run, asked.number)
-    entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-    try:
-        message = session.answer(asked, raw, entry, place)
-    except Exception as error:
-        session.audit.add_bounded(entry | {"code": code_of(error)})
-        raise
-    session.keep()
-    return message, bool(entry["repeated"])
 
 
 def _agreed(asked: Request, party: PartyData, state: Path, place: str, given: Path | None) -> Approval | None:
@@ -378,14 +378,3 @@ def party_approve(
 def _run_words(approval: Approval, party: PartyData, asked: Request, ledger: Path | None) -> list[str]:
     spent = [approval_file.ledger_words(ledger, party)]
     return consent.run_words(approval, party, asked.calls[0][1], spent)
-
-
-def _give(raw: bytes, out: Path, force: bool) -> None:
-    content = sealed(raw)
-    with storage_errors(out):
-        if not out.exists() or force:
-            write_whole(out, content, shared=True)
-        elif read_bytes(out) != content:
-            raise StorageError(
-                f"{shown(out)}: exists already and is another file; pass --force to replace it"
-            )

@@ -9,9 +9,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from fastadmm.between import approval as limits
 from fastadmm.between.approval import Approval, sees_columns
-from fastadmm.between.private_terms import protection_of, protection_table
-from fastadmm.between.schema import quoted
+from fastadmm.between.schema import Request, quoted
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError
@@ -21,7 +21,8 @@ from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger, spent_words
-from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
+from fastadmm.problem.losses import LOSSES
+from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy, Privacy
 from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
@@ -199,6 +200,24 @@ def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**dict.fromkeys(known.keys() - optional), **values}, apart
 
 
+def protection_table(agreed: DifferentialPrivacy, penalty: float | None) -> dict[str, Any]:
+    """As the file of an approval has it."""
+    said = {key: value for key, value in agreed.to_dict().items() if key != "mode"}
+    return said if penalty is None else {**said, "penalty": penalty}
+
+
+def protection_of(table: Mapping[str, Any], family: str, place: str) -> DifferentialPrivacy:
+    """Inverse of :func:`protection_table`, without the penalty; what it does not say has its default."""
+    for key in ("epsilon", "delta", "total_epsilon", "adjacency", "sampler"):
+        if key not in table:
+            raise ConfigError(f"{place}: key {key!r} is missing")
+    said = {key: value for key, value in table.items() if key != "penalty"}
+    agreed = Privacy.from_dict({"mode": family, **said}, place)
+    if not isinstance(agreed, DifferentialPrivacy):
+        raise ConfigError(f"{place}: not of a run {family!r}")
+    return agreed
+
+
 def open_task_approval(path: Path) -> TaskApproval:
     """Read the approval of a task."""
     return TaskApproval(path=path, **_read(path, TaskApproval)[0])
@@ -219,6 +238,84 @@ def open_approval(path: Path) -> Approval:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     return Approval(path=path, **values | apart)
 
+
+# --- what is drafted --------------------------------------------------------------------------------------
+
+#: Refusals that a draft of a private run has room for: of a ledger that is not named, for example.
+_RETRIES = 10
+
+#: What an approval says as the first request does.
+_ALIKE = ("family", "loss", "regularizer", "constraint", "n_classes")
+
+
+def approve(
+    request: Request, data: PartyData, place: str, path: Path, last_day: datetime.date | None = None
+) -> Approval:
+    """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
+    settings = limits.first_terms(request, data, place)
+    asked = limits.asked_privacy(settings, shown(path))
+    alike: dict[str, Any] = {key: settings.get(key) for key in _ALIKE}
+    if asked is None:
+        exchanges, numbers = (2 * each for each in expected(settings))
+    else:  # a private run is opened, has its rounds, and ends
+        # A release has a number for each row, and moments of the columns.
+        released = data.n_samples + (data.n_features + 2) ** 2 + 1000
+        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * released + 10
+    return Approval(
+        path=path,
+        run=request.run,
+        party=data.name,
+        data=data.content_digest,
+        **alike,
+        l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
+        least_lambda=limits.lambda_of(settings),
+        exchanges=exchanges,
+        numbers=numbers,
+        last_day=last_day,
+        protection=None if asked is None else drafted(asked),
+        penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
+        parties=limits.parties_of(settings, shown(path)) or None,
+        terms=limits.terms_digest(settings),
+    )
+
+
+#: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
+_USUAL = {
+    "subspace": (65, 1, 2, 200),
+    "log_sum": (60, 9, 2, 20_000),
+    "admm": (600, 4, 1, 10),
+    "proximal": (60, 4, 2, 20_000),
+    "subspace_sums": (65, 1, 2, 2_000),  # inner products of a first answer's directions, in words of 8 bytes
+}
+
+#: Opening, keys, proofs and end.
+_BESIDE = 10
+
+
+def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
+    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
+    family = terms["family"].removeprefix("multinomial_")
+    rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
+    n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
+    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
+        rounds, exchanges = 400, 2
+    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
+        exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+        rounds, exchanges = 2 * rounds, 2
+    others = sum(key in terms for key in ("test", "validation"))
+    asked = rounds * (exchanges + others) + _BESIDE
+    each_row = rounds * (vectors + others) + _BESIDE
+    return asked, (each_row * n + asked * numbers) * classes
+
+
+def drafted(asked: DifferentialPrivacy) -> DifferentialPrivacy:
+    """What a request asks for; what only the owner can say is not said yet."""
+    owners = {"public_scaling": False, "allow_infinite_epsilon": False}
+    return asked.with_(total_epsilon=float(asked.budget), **owners)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
 
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24

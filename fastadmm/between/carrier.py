@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 from fastadmm.between.kit import INSTALL_HINT, Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
@@ -25,8 +25,6 @@ from fastadmm.between.socket import Lost, Say, Socket
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
-
-T = TypeVar("T")
 
 #: Runs a command of the session: its name, and arguments; returns what is JSON of the result.
 Command = Callable[..., Any]
@@ -157,9 +155,8 @@ class Carrier:
             return False
         for party, site in self._sites.items():
             if site not in versions:
-                raise ConfigError(
-                    f"{self._relay.path}: the job that runs is without {party!r} (site {site!r})"
-                )
+                text = f"the job that runs is without {party!r} (site {site!r})"
+                raise ConfigError(f"{self._relay.path}: {text}")
             if versions[site] != __version__:
                 raise ConfigError(f"site {site!r}: has fastadmm {versions[site]}, not {__version__} as here")
         return True
@@ -187,25 +184,20 @@ class Carrier:
     def _connected(self, stack: ExitStack) -> Command:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
         until = time.monotonic() + _RETURN
-        server = _again(lambda: stack.enter_context(session(self._kit)), until)
-        while absent := self._absent(server):
-            if time.monotonic() > until:
-                raise Lost(absent)
-            time.sleep(_LOOK)
+        server: Command = _again(lambda: stack.enter_context(session(self._kit)), until)
+        _again(lambda: self._check_sites(server), until)
         return server
 
-    def _absent(self, server: Command) -> str:
-        """Which site is not connected, in words; empty where all are."""
+    def _check_sites(self, server: Command) -> None:
+        """Refuse a server that a site is not connected to."""
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
         for party, site in self._sites.items():
             if site not in there:
-                return (
-                    f"site {site!r} of party {party!r} is not connected to {self._kit.host}:{self._kit.port}"
-                )
-        return ""
+                where = f"{self._kit.host}:{self._kit.port}"
+                raise Lost(f"site {site!r} of party {party!r} is not connected to {where}")
 
 
-def _again(attempt: Callable[[], T], until: float) -> T:
+def _again(attempt: Callable[[], Any], until: float) -> Any:
     """What an attempt gives once nothing is lost any more, or until the time is over."""
     while True:
         try:

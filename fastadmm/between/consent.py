@@ -18,12 +18,12 @@ from typing import Any
 import h5py
 
 from fastadmm.between import approval_file as files
-from fastadmm.between.approval import APPROVAL, Approval, approve, parties_of, some_weeks, terms_digest
+from fastadmm.between.approval import APPROVAL, Approval, parties_of, some_weeks, terms_digest
 from fastadmm.between.audit import AUDIT, read_audit, used
 from fastadmm.between.memory import sums_before
 from fastadmm.between.schema import VERSION, Request, approve_command, quoted, run_identifier
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
-from fastadmm.data_tools.psi import library
+from fastadmm.data_tools.alignment import library
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
@@ -287,7 +287,7 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
     identifier = run_identifier(document.get("run"), place)
     request = Request(identifier, party.name, 0, -1, [("start", terms)])
     approval = replace(
-        approve(request, party, place, state / identifier / APPROVAL, some_weeks()),
+        files.approve(request, party, place, state / identifier / APPROVAL, some_weeks()),
         callers=[caller],
         protocol=VERSION,
         fastadmm=terms.get("release"),

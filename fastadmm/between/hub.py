@@ -244,18 +244,17 @@ def collect(works: Mapping[str, Future[T]], what: str, identifier: str, kind: st
     code = "run" if kind == "run" else "task"
     absent = [name for name, error in errors.items() if error.refusal == code]
     missing = [error for error in errors.values() if isinstance(error, Waiting)]
-    lost = [error for error in errors.values() if isinstance(error, Lost)]
-    for name, other in errors.items():
-        if name not in absent and not isinstance(other, (Waiting, Lost)):
-            raise other
+    others = [error for name, error in errors.items() if name not in absent and error not in missing]
+    # Those who are lost, last.
+    others.sort(key=lambda error: isinstance(error, Lost))
+    if others and (not isinstance(others[0], Lost) or not (absent or missing)):
+        raise others[0]
     if absent:
         raise schema.unapproved(absent, identifier, kind)
     if missing:
         paths = [path for error in missing for path in error.requests]
         names = ", ".join(map(str, missing))  # each is of one party, whose name is its text
         raise Waiting(f"{what}: waiting for {names}: requests in {shown(paths[0].parent)}", paths)
-    if lost:
-        raise lost[0]
     return found
 
 

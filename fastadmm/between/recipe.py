@@ -232,8 +232,12 @@ class VerticalGLMRecipe(Recipe):
                 except InputError as error:
                     if error.refusal != "keys":
                         raise
-                    for site in self._own:
-                        _compare_keys(read_json(folder.path / RUN)["run"], workspace / site / "state")
+                    # With sums only, as the owners would tell each other.
+                    run = read_json(folder.path / RUN)["run"]
+                    for state in (workspace / site / "state" for site in self._own):
+                        keys = read_bytes(state / run / KEYS).decode().splitlines()
+                        theirs = [key.split(": ")[1] for key in keys if "(this party)" not in key]
+                        approve_fingerprints(run, theirs, state)
                     train_run(folder, ask, self._say)
         finally:
             with suppress(Lost):
@@ -263,12 +267,6 @@ class VerticalGLMRecipe(Recipe):
                         self._say(f"waiting: {error}")
                         told = str(error)
                     time.sleep(_PAUSE)
-
-
-def _compare_keys(run: str, state: Path) -> None:
-    """With sums only, tell a site's agent the fingerprints of the others' keys, as their owners would."""
-    keys = read_bytes(state / run / KEYS).decode().splitlines()
-    approve_fingerprints(run, [key.split(": ")[1] for key in keys if "(this party)" not in key], state)
 
 
 def _begun(relay: Socket, ended: Callable[[], bool]) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say, say_all
+from fastadmm.cli.terminal import say, tell
 from fastadmm.errors import ExitCode
 
 
@@ -32,10 +31,8 @@ def audit(
     rows, claimed, mu = audits.audit_run(run, trials, note)
     rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
-    if as_json:
-        document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
-        print_json(document, allow_nan=False)
-    else:
-        say_all(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}" for row in rows)
-        say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
+    lines = [f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}" for row in rows]
+    lines.append("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
+    document = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
+    tell(as_json, document, lambda: lines, allow_nan=False)
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

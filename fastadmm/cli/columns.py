@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, say_all, show
+from fastadmm.cli.terminal import grid, tell
 from fastadmm.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fastadmm.inference.table import Inference
     from fastadmm.store.coefficients import Coefficients
 
 
@@ -44,15 +44,16 @@ def coefficients(
         from fastadmm.files.atomic import write_frame
 
         write_frame(out, found.to_frame(), force=force)
-    if as_json:
-        print_json(found.to_dict(), ensure_ascii=False)
-        return
+    tell(as_json, found.to_dict(), lambda: _largest(found), ensure_ascii=False)
+
+
+def _largest(found: Coefficients) -> Iterator[Table | str]:
+    """A table of the largest weights, how many there are besides, and notes."""
     shown = found.largest(opt.SHOWN)
-    show(coefficient_table(shown))
-    left = len(found.rows()) - len(shown.rows())
-    if left:
-        say(f"{left} more with smaller scaled weights: -o FILE.csv for all")
-    say_all(found.notes, "note: ")
+    yield coefficient_table(shown)
+    if left := len(found.rows()) - len(shown.rows()):
+        yield f"{left} more with smaller scaled weights: -o FILE.csv for all"
+    yield from (f"note: {note}" for note in found.notes)
 
 
 def coefficient_table(found: Coefficients) -> Table:
@@ -82,16 +83,8 @@ def infer(
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
     from fastadmm.runs.evaluate import infer_run
 
-    print_inference(infer_run(run, covariance=covariance, level=level), as_json)
-
-
-def print_inference(found: Inference, as_json: bool) -> None:
-    """Print tables of weights, tests and fit, or one JSON document."""
-
-    if as_json:
-        print_json(found.to_dict(), ensure_ascii=False)
-        return
-    show(*found.parts())
+    found = infer_run(run, covariance=covariance, level=level)
+    tell(as_json, found.to_dict(), found.parts, ensure_ascii=False)
 
 
 @app.command()
@@ -110,17 +103,16 @@ def columns(
 
 def print_columns(title: str, rows: list[dict[str, Any]], key: str, as_json: bool) -> None:
     """Print rows about columns, the largest first."""
-    import math
 
-    if as_json:
-        print_json({title: rows}, allow_nan=False, ensure_ascii=False)
-        return
-    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else abs(row[key]), reverse=True)
-    header = [name.replace("_", " ") for name in rows[0]]
-    cells = (row.values() for row in ordered[: opt.SHOWN])
-    show(grid(title, header, cells, ("column", "with"), simple=True))
-    if len(rows) > opt.SHOWN:
-        say(f"{len(rows) - opt.SHOWN} more columns: --json for all")
+    def parts() -> Iterator[Table | str]:
+        ordered = sorted(rows, key=lambda row: -1.0 if row[key] is None else abs(row[key]), reverse=True)
+        header = [name.replace("_", " ") for name in rows[0]]
+        cells = (row.values() for row in ordered[: opt.SHOWN])
+        yield grid(title, header, cells, ("column", "with"), simple=True)
+        if len(rows) > opt.SHOWN:
+            yield f"{len(rows) - opt.SHOWN} more columns: --json for all"
+
+    tell(as_json, {title: rows}, parts, allow_nan=False, ensure_ascii=False)
 
 
 @app.command()

@@ -79,16 +79,12 @@ def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partiti
     """Patients to learn from, and patients to test with; three laboratories."""
     from fastadmm.data_tools.convert import convert
 
-    widths, names = _write_tables(directory), ",".join(PARTIES)
-    asked: dict[str, tuple[str, dict[str, Any]]] = {
-        "train": (
-            f"--columns {widths} --names {names} --standardize",
-            {"columns": widths, "names": names, "standardize": True},
-        ),
-        "test": ("--like train.parts", {"like": directory / "train.parts"}),
-    }
+    train = {"columns": _write_tables(directory), "names": ",".join(PARTIES), "standardize": True}
+    asked: dict[str, dict[str, Any]] = {"train": train, "test": {"like": directory / "train.parts"}}
     made = []
-    for name, (words, options) in asked.items():
+    for name, options in asked.items():
+        said = {key: "" if v is True else f" {getattr(v, 'name', v)}" for key, v in options.items()}
+        words = " ".join(f"--{key}{value}" for key, value in said.items())
         say(f"fastadmm convert {name}.csv --label diagnosis {words} -o {name}.parts")
         source, out = directory / f"{name}.csv", directory / f"{name}.parts"
         made.append(convert(source, out, label="diagnosis", **options))

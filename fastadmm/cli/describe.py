@@ -28,8 +28,6 @@ from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import OwnerFile
 
-#: Files that make a directory a run, in the order of trust.
-_RUN_FILES = ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl")
 _OWNERS_MANIFEST = "owners.toml"
 _OWNER_TYPE = "fastadmm-owner"
 _NAMES_SHOWN = 10
@@ -42,21 +40,14 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
         path.stat()
         names = set(os.listdir(path)) if path.is_dir() else None
     if names is None:
-        told = _file(path, check)
-    elif names & {MANIFEST, SHARDS}:
-        told = _partition(path, check)
-    elif _OWNERS_MANIFEST in names:
-        told = _owners(path, check)
-    elif names & set(_RUN_FILES):
-        told = _run(path, names)
-    elif "model.toml" in names:
-        told = _model(path)
-    else:
-        raise FormatError(
-            f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
-            "not a directory of fastadmm"
-        )
-    return {"path": str(path), **told}
+        return {"path": str(path), **_file(path, check)}
+    for files, told in _DIRECTORIES.items():
+        if names & set(files):
+            return {"path": str(path), **told(path, check)}
+    raise FormatError(
+        f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
+        "not a directory of fastadmm"
+    )
 
 
 def _file(path: Path, check: bool) -> dict[str, Any]:
@@ -98,17 +89,13 @@ def _party(party: PartyData, check: bool) -> dict[str, Any]:
         "nnz": party.nnz,
         "density": None if party.nnz is None else party.nnz / cells,
         "memory_bytes": party.nbytes,
-        "file_bytes": _bytes_of(party),
+        "file_bytes": party.path.stat().st_size,
         "transform": transform,
         "private_constants": private_constants(party.steps),
         **_of(party, "row_digest", "content_digest"),
         "checked": check,
         "file": party.path.name,
     }
-
-
-def _bytes_of(data: Any) -> int:
-    return sum(part.path.stat().st_size for part in (getattr(data, "parts", ()) or (data,)))
 
 
 def _labels(labels: LabelData) -> dict[str, Any]:
@@ -118,7 +105,7 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "file": labels.path.name,
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
-        "file_bytes": _bytes_of(labels),
+        "file_bytes": labels.path.stat().st_size,
         **_values(labels.y, labels.classes, numbers),
     }
 
@@ -155,7 +142,7 @@ def _owner(owner: OwnerFile, check: bool) -> dict[str, Any]:
         **_of(owner, "name", "n_samples", "n_features", "task", "content_digest"),
         "storage": owner.kind,
         "memory_bytes": owner.nbytes,
-        "file_bytes": _bytes_of(owner),
+        "file_bytes": owner.path.stat().st_size,
         "recipe": sorted(owner.recipe),
         "checked": check,
         "file": owner.path.name,
@@ -191,7 +178,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _run(path: Path, names: set[str]) -> dict[str, Any]:
+def _run(path: Path, check: bool) -> dict[str, Any]:
     result = document_in(path / "result.json")
     config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
@@ -211,11 +198,11 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
         "last_round": _last_round(path / "rounds.jsonl"),
         "checkpoints": sum(not name.startswith(".") for name in listed),
         "has_model": (path / "model" / "model.toml").exists(),
-        "has_report": "report.html" in names,
+        "has_report": (path / "report.html").exists(),
     }
 
 
-def _model(path: Path) -> dict[str, Any]:
+def _model(path: Path, check: bool) -> dict[str, Any]:
     manifest = document_in(path / "model.toml")
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))
@@ -228,3 +215,12 @@ def _model(path: Path) -> dict[str, Any]:
     if manifest is not None and isinstance(certificate := manifest.get("certificate"), dict):
         manifest["certificate"] = without_claim(certificate, said)
     return {"kind": "model", "claim": None if said is None else said.line, "model": manifest, "files": files}
+
+
+#: What describes a directory that has one of these files, in the order of trust.
+_DIRECTORIES = {
+    (MANIFEST, SHARDS): _partition,
+    (_OWNERS_MANIFEST,): _owners,
+    ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl"): _run,
+    ("model.toml",): _model,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,9 +11,10 @@ from fastadmm.cli.agent import status
 from fastadmm.cli.app import new_group
 from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
-from fastadmm.cli.terminal import say, say_all
+from fastadmm.cli.terminal import say, say_all, tell
 from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
 from fastadmm.errors import ConfigError, WaitingError
+from fastadmm.settings.setting import MORE, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,8 +147,8 @@ def align(
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.predict import ROWS, federate_align
     from fastadmm.data_tools.alignment import file_ids
+    from fastadmm.data_tools.csv_table import Layout
     from fastadmm.data_tools.label_columns import write_label_table
-    from fastadmm.data_tools.tables import Layout
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
 
@@ -237,10 +239,10 @@ def infer(
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.between.predict import federate_infer
-    from fastadmm.cli.columns import print_inference
 
     how: dict[str, Any] = {"covariance": covariance, "level": level, "say": _say}
-    print_inference(_waiting(wait, lambda: federate_infer(config, run, out, **how)), as_json)
+    found = _waiting(wait, lambda: federate_infer(config, run, out, **how))
+    tell(as_json, found.to_dict(), found.parts, ensure_ascii=False)
 
 
 @group.command()
@@ -281,14 +283,14 @@ def demo(
         run_federate_demo(Path(directory).absolute(), say)
 
 
-def _settings() -> Any:
-    from fastadmm.settings.keys import PRIVACY, SETTINGS
+def _started(setting: Setting) -> Setting | None:
+    """Rare settings are no options here: ``--set`` and a file of settings have them."""
+    if setting.role == "data" or "exchange" in setting.refused:
+        return None
+    return replace(setting, help="") if setting.panel == MORE else setting
 
-    own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
-    return opt.common(own), PRIVACY.values()
 
-
-@opt.with_options(group.command(), _settings)
+@opt.with_options(group.command(), "parties", _started)
 def start(
     labels: Path = opt.argument("Label file (labels.h5 of a partition)."),
     party: list[str] = opt.option(opt.PARTY.help, default=..., metavar="NAME"),

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, say_all, show
+from fastadmm.cli.terminal import grid, tell
 from fastadmm.errors import ConfigError
-from fastadmm.settings.setting import declare
+from fastadmm.settings.setting import Setting, declare
 
-#: Settings of a training that decide what it may reach.
-_KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
-         "intercept", "method", "step", "weights")  # fmt: skip
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Settings of a training that do not decide what it may reach.
+_OTHERS = ("data", "smoothness", "learner", "ledger", "budget", "threads")
 
 
-def _settings() -> Any:
-    from fastadmm.settings.owners import OwnerSettings
-    from fastadmm.settings.setting import settings_of
-
-    declared = settings_of(OwnerSettings)
-    return [replace(declared[key], help="") if key == "step" else declared[key] for key in _KEYS], ()
+def _deciding(setting: Setting) -> Setting | None:
+    if setting.key in _OTHERS:
+        return None
+    return replace(setting, help="") if setting.key == "step" else setting
 
 
 #: Largest T to try when looking for the best.
@@ -38,7 +39,7 @@ class _Assumed:
     distance: float = declare("data", "with --curvature: norm of the best", sign="positive", default=1.0)
 
 
-@opt.with_options(app.command(), _settings)
+@opt.with_options(app.command(), "owners", _deciding)
 def forecast(
     data: Path | None = opt.argument(
         "Directory of owners, for names and sizes; or use --owners.", default=None
@@ -61,17 +62,14 @@ def forecast(
     how: dict[str, Any] = asdict(assumed)
     found = make_forecast(options, data=data, owners=owners, pilot=pilot, curvature=curvature, **how)
     document = found.to_json(_MOST_ROUNDS)
-    if as_json:
-        print_json(document, allow_nan=False)
-        return
-    _show(document)
+    tell(as_json, document, lambda: _parts(document), allow_nan=False)
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
-def _show(document: dict[str, Any]) -> None:
+def _parts(document: dict[str, Any]) -> Iterator[Table | str]:
     gap, best = document["gap"], document["best_rounds"]
     rows = [("as asked", gap), ("best number of rounds", best)]
     coalition = document["best_coalition"]
@@ -79,12 +77,12 @@ def _show(document: dict[str, Any]) -> None:
     parts = ("optimisation", "noise", "statistical", "total")
     title = f"expected gap to the best model; pilot: {document['pilot']}"
     cells = ([name, item["rounds"], *(_number(item[part]) for part in parts)] for name, item in rows)
-    show(grid(title, ("", "rounds", *parts), cells))
+    yield grid(title, ("", "rounds", *parts), cells)
     keys = ("n_samples", "epsilon", "marginal_value")
     owners = [{**owner, "epsilon": owner["epsilon"] or math.inf} for owner in document["owners"]]
     header = ("owner", "records", "epsilon", "value of joining")
-    show(grid("owners", header, ([o["name"], *(_number(o[key]) for key in keys)] for o in owners)))
+    yield grid("owners", header, ([o["name"], *(_number(o[key]) for key in keys)] for o in owners))
     if document["leave_out"]:
-        say(f"Leave out: {', '.join(document['leave_out'])}.")
-    say(f"Proved bound on optimisation and noise: {_number(document['bound'])}.")
-    say_all(document["warnings"], "warning: ")
+        yield f"Leave out: {', '.join(document['leave_out'])}."
+    yield f"Proved bound on optimisation and noise: {_number(document['bound'])}."
+    yield from (f"warning: {warning}" for warning in document["warnings"])

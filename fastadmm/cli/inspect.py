@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag
-from fastadmm.cli.terminal import cell, grid, print_json, show
+from fastadmm.cli.terminal import cell, grid, tell
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
 
 
 @app.command()
@@ -26,11 +26,9 @@ def inspect(
     from fastadmm.files.atomic import plain
 
     found = describe(path, check=check)
-    if as_json:
-        # Strict JSON has no NaN: they become null. TOML has dates, HDF5 bytes.
-        print_json(plain(found), default=_as_text, allow_nan=False, ensure_ascii=False)
-        return
-    show(*_view(found))
+    # Strict JSON has no NaN: they become null. TOML has dates, HDF5 bytes.
+    how: dict[str, Any] = {"default": _as_text, "allow_nan": False, "ensure_ascii": False}
+    tell(as_json, plain(found), lambda: _view(found), **how)
 
 
 def _as_text(value: Any) -> str:
@@ -63,13 +61,10 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else cell(value)
 
 
-def _size(count: int) -> str:
-    unit = min((len(str(count)) - 1) // 3, 4)
-    return f"{count / 1000**unit:.{min(unit, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
-
-
 def _told(found: dict[str, Any]) -> dict[str, Any]:
     """An object by what its keys are called: sizes in units, and what belongs together in one text."""
+    from fastadmm.settings.checks import format_bytes
+
     told: dict[str, Any] = {}
     for key, value in found.items():
         label = str(key).removeprefix("n_").replace("_", " ")
@@ -84,7 +79,7 @@ def _told(found: dict[str, Any]) -> dict[str, Any]:
         elif key == "dtype" and "storage" in told:
             told["storage"] += f" {value}"
         elif key in ("memory_bytes", "file_bytes"):
-            told["in memory" if key == "memory_bytes" else "on disk"] = _size(value)
+            told["in memory" if key == "memory_bytes" else "on disk"] = format_bytes(value)
         elif key not in _LEFT_OUT:
             told[label] = _told(value) if isinstance(value, dict) else value
     return told
@@ -112,7 +107,7 @@ def _tables(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
             yield value
 
 
-def _facts(title: str, rows: Iterable[tuple[str, Any]]) -> RenderableType:
+def _facts(title: str, rows: Iterable[tuple[str, Any]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -124,14 +119,14 @@ def _facts(title: str, rows: Iterable[tuple[str, Any]]) -> RenderableType:
     return table
 
 
-def _grid(table: list[dict[str, Any]]) -> RenderableType:
+def _grid(table: list[dict[str, Any]]) -> Table:
     rows = [_told(row) for row in table]
     keys = {key: value for row in rows for key, value in row.items()}
     columns = [key for key, value in keys.items() if key not in _NARROW and not isinstance(value, dict)]
     return grid("", columns, ([_text(row.get(key)) for key in columns] for row in rows), simple=True)
 
 
-def _view(found: dict[str, Any]) -> Iterator[RenderableType]:
+def _view(found: dict[str, Any]) -> Iterator[Table | str]:
     """Tables and sentences about a path: single values, each list, and what a run or a model guarantees."""
     from fastadmm.privacy.published import KEPT_BACK, is_private
 

@@ -18,7 +18,7 @@ import typer
 
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
-from fastadmm.settings.setting import MORE, Setting, declare
+from fastadmm.settings.setting import Setting, declare
 from fastadmm.settings.setting import settings_of as declared_in
 
 #: Names that other programs would read as what it is not.
@@ -105,27 +105,36 @@ class CsvLayout(IdPattern):
     no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
 
 
-def common(settings: Iterable[Setting]) -> list[Setting]:
-    """Settings of which the rare ones are no options: ``--set`` and a file of settings have them."""
-    return [replace(setting, help="") if setting.panel == MORE else setting for setting in settings]
-
-
 def with_options(
     register: Callable[[Any], Any],
-    settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),
+    of: str = "",
+    as_here: Callable[[Setting], Setting | None] = lambda setting: setting,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a command with an option for each setting that has a help text, and ``--set`` for all.
 
-    The command receives what was given on the command line as ``options``, by key. A parameter that is a
+    Settings are those of a training ``of`` parties or owners, as this command has them, if it does. The
+    command receives what was given on the command line as ``options``, by key. A parameter that is a
     dataclass becomes an option for each of its fields, which are annotated as parameters are.
     """
-    return lambda command: register(_Command(command, settings))
+
+    def settings() -> dict[str, Setting]:
+        if of == "owners":
+            from fastadmm.settings.owners import OwnerSettings
+
+            known = declared_in(OwnerSettings)
+        else:
+            from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+            known = SETTINGS | {f"privacy.{key}": setting for key, setting in PRIVACY.items()}
+        return {key: own for key, setting in known.items() if (own := as_here(setting)) is not None}
+
+    return lambda command: register(_Command(command, settings if of else dict))
 
 
 class _Command:
     """A command with options made from settings."""
 
-    def __init__(self, command: Callable[..., Any], settings: Callable[[], Any]) -> None:
+    def __init__(self, command: Callable[..., Any], settings: Callable[[], dict[str, Setting]]) -> None:
         update_wrapper(self, command)
         self.__annotations__ = command.__annotations__  # since Python 3.14 a wrapper has not got them
         self._command, self._declared = command, settings
@@ -143,8 +152,7 @@ class _Command:
     @cached_property
     def _settings(self) -> dict[str, Setting]:
         """What ``options`` may hold, by its whole key, as ``privacy.epsilon``."""
-        own, privacy = self._declared()
-        return {s.key: s for s in own} | {f"privacy.{s.key}": s for s in privacy}
+        return self._declared()
 
     @cached_property
     def _keys(self) -> dict[str, Setting]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.convert import NAMES, STANDARDIZE, FileOptions, Format, progress_bar
-from fastadmm.cli.terminal import print_json, say
+from fastadmm.cli.terminal import print_json, say, tell
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import declare
 
@@ -90,9 +90,6 @@ def _show(data: Owners, as_json: bool) -> None:
         "public_share": data.public_share,
         "parts": [{"name": o.name, "n_samples": o.n_samples, "kind": o.kind} for o in data.owners],
     }
-    if as_json:
-        print_json(summary, indent=None)
-        return
     lines = [
         f"{data.path}: {data.n_samples} rows, {data.owners[0].n_features} features, {data.task}, "
         + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
@@ -102,17 +99,10 @@ def _show(data: Owners, as_json: bool) -> None:
             f"  of the public file's rows or the owners', {data.public_share:.1%} are in both, at most"
         )
     lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
-    say("\n".join(lines))
+    tell(as_json, summary, lambda: lines, indent=None)
 
 
-def _settings() -> Any:
-    from fastadmm.settings.owners import OwnerSettings
-    from fastadmm.settings.setting import settings_of
-
-    return settings_of(OwnerSettings).values(), ()
-
-
-@opt.with_options(group.command(), _settings)
+@opt.with_options(group.command(), "owners")
 def train(
     data: Path | None = opt.argument("Directory made by 'fastadmm owners convert'.", default=None),
     out: Path = opt.written("RUN", Path("owners-run")),

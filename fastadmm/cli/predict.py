@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import csv_output, grid, print_json, say, say_all, show
+from fastadmm.cli.terminal import csv_output, grid, say, say_all, tell
 from fastadmm.errors import ConfigError
 from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fastadmm.data_tools.per_table import TableRows
     from fastadmm.runs.predict import Predictions
 
@@ -186,26 +189,28 @@ def evaluate(
 
 def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     """Print metrics, as a table or as JSON."""
+    tell(as_json, document, lambda: _parts(document))
+
+
+def _parts(document: dict[str, Any]) -> Iterator[Table | str]:
+    """Tables of metrics and classes, and notes."""
     from fastadmm.reports.html import class_table, confusion_table
 
-    if as_json:
-        print_json(document)
-        return
     if len((confusion := document.get("confusion", {})).get("classes", ())) == 2:
         matrix = confusion["matrix"]
         share = 100.0 * sum(matrix[1]) / sum(map(sum, matrix))
-        say(f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)")
+        yield f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)"
     title = f"{document['data']} ({document['n_samples']} rows)"
-    show(grid(title, ("metric", "value"), _metric_rows(document)))
+    yield grid(title, ("metric", "value"), _metric_rows(document))
     table = class_table(document["metrics"].get("classes"))
     if table is None and confusion:
         table = confusion_table(confusion)
         table["title"] = f"rows by class (threshold {confusion['threshold']:g})"
         del table["rows"][len(confusion["classes"]) :]  # what follows from them is in the report
     if table is not None:
-        show(grid(table["title"], table["header"], table["rows"]))
-    say_all(document.get("notes", ()), "note: ")
-    say_all(document.get("looks", ()))
+        yield grid(table["title"], table["header"], table["rows"])
+    yield from (f"note: {note}" for note in document.get("notes", ()))
+    yield from map(str, document.get("looks", ()))
 
 
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say, say_all
+from fastadmm.cli.terminal import tell
 from fastadmm.errors import ConfigError, FormatError
 
 
@@ -56,13 +56,11 @@ def _plan(
     mu = math.sqrt(rounds) / noise
     joint = epsilon_of(compose_gdp([mu] * parties), delta)
     own = epsilon_of(mu, delta)
-    if as_json:
-        found = {"epsilon": own, "delta": delta, "rounds": rounds, "multiplier": noise, "joint": joint}
-        print_json(found, allow_nan=False)
-        return
+    found = {"epsilon": own, "delta": delta, "rounds": rounds, "multiplier": noise, "joint": joint}
     rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
     cost = f"epsilon = {own:.6g} at delta = {delta:g}"
-    _print(f"{cost} for {rounds} round(s) with noise {noise:.6g} times the sensitivity", rows)
+    line = f"{cost} for {rounds} round(s) with noise {noise:.6g} times the sensitivity"
+    tell(as_json, found, lambda: _lines(line, rows), allow_nan=False)
 
 
 def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
@@ -90,12 +88,11 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         ledger = Ledger(path)
         delta = ledger.delta(1e-5) if delta is None else delta
         accounts = describe_accounts(ledger, delta)
-        if as_json:
-            limit = None if ledger.limit is None else asdict(ledger.limit)
-            print_json({"limit": limit, "accounts": accounts}, allow_nan=False)
-        else:
-            rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
-            _print(f"ledger {shown(path)}: {len(accounts)} account(s)", rows)
+        limit = None if ledger.limit is None else asdict(ledger.limit)
+        line = f"ledger {shown(path)}: {len(accounts)} account(s)"
+        rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
+        document = {"limit": limit, "accounts": accounts}
+        tell(as_json, document, lambda: _lines(line, rows), allow_nan=False)
         return
     from fastadmm.cli.describe import describe
     from fastadmm.privacy.statement import PrivacyStatement
@@ -108,13 +105,10 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
             f"{shown(path)}: no privacy statement: not a run or a model, or older than them; train again"
         )
     statement = PrivacyStatement.from_json(stored, shown(path))
-    if as_json:
-        print_json(statement.to_json(), allow_nan=False)
-    else:
-        _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
+    line, table = statement.one_line(), statement.table()
+    tell(as_json, statement.to_json(), lambda: _lines(line, [*table, *ledger_rows(path)]), allow_nan=False)
 
 
-def _print(line: str, rows: list[tuple[str, str]]) -> None:
+def _lines(line: str, rows: list[tuple[str, str]]) -> list[str]:
     width = max((len(key) for key, _ in rows), default=0)
-    say(line)
-    say_all(f"  {key:<{width}}  {value}" for key, value in rows)
+    return [line, *(f"  {key:<{width}}  {value}" for key, value in rows)]

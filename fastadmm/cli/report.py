@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, say_all, show
+from fastadmm.cli.terminal import grid, print_json, say, tell
 
 
 @app.command()
@@ -53,13 +54,13 @@ def compare(
     from fastadmm.reports.comparison import comparison_rows
 
     comparison = compare_runs(runs)
-    if as_json:
-        print_json(comparison.to_json(), allow_nan=False)
-        return
-    found = comparison_rows(comparison)
-    rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
-    show(grid("", ["run", *(run.name for run in comparison.runs)], rows))
-    say_all(comparison.notes)
+
+    def parts() -> list[Any]:
+        found = comparison_rows(comparison)
+        rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
+        return [grid("", ["run", *(run["name"] for run in comparison.runs)], rows), *comparison.notes]
+
+    tell(as_json, comparison.to_json(), parts, allow_nan=False)
 
 
 @app.command()

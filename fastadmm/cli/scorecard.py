@@ -9,7 +9,7 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
 from fastadmm.cli.predict import ReadOptions
-from fastadmm.cli.terminal import csv_output, grid, print_json, say, say_all, show
+from fastadmm.cli.terminal import csv_output, grid, say, say_all, tell
 from fastadmm.files.escapes import csv_rows, printable
 from fastadmm.settings.setting import declare
 
@@ -139,7 +139,6 @@ _SHOWN = ("party", "column", "rows", "rate", "woe", "points")
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        print_json({title: rows}, allow_nan=False, ensure_ascii=False)
-    else:
-        show(grid(title, rows[0], (row.values() for row in rows), words, simple=True))
+    cells = (row.values() for row in rows)
+    table = lambda: [grid(title, rows[0], cells, words, simple=True)]  # noqa: E731
+    tell(as_json, {title: rows}, table, allow_nan=False, ensure_ascii=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from fastadmm.files.escapes import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 
@@ -79,17 +78,25 @@ def csv_output(out: Path | None, force: bool) -> Iterator[TextIO]:
 _ENDLESS = 100_000
 
 
-def show(*parts: RenderableType) -> None:
-    """Print tables and sentences, whole into a pipe."""
-    from rich.console import Console
-    from rich.table import Table
+def tell(as_json: bool, document: Any, parts: Callable[[], Iterable[Table | str]], **how: Any) -> None:
+    """Print a JSON document, or in its place the tables and sentences that say it."""
+    if as_json:
+        print_json(document, **how)
+    else:
+        show(*parts())
 
+
+def show(*parts: Table | str) -> None:
+    """Print tables and sentences, whole into a pipe."""
     width = columns(sys.stdout)
-    console = Console(highlight=False, width=_ENDLESS if width is None else width)
     for part in parts:
-        if not isinstance(part, Table):
-            say(str(part))
-        elif width is None:
+        if isinstance(part, str):
+            say(part)
+            continue
+        from rich.console import Console
+
+        console = Console(highlight=False, width=_ENDLESS if width is None else width)
+        if width is None:
             with console.capture() as text:
                 console.print(part)
             print("\n".join(line.rstrip() for line in text.get().rstrip("\n").split("\n")))

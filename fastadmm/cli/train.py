@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say, say_all
+from fastadmm.cli.terminal import print_json, say, say_all, tell
 from fastadmm.errors import ConfigError, ExitCode
-from fastadmm.settings.setting import MORE
-
-
-def _settings() -> Any:
-    from fastadmm.settings.keys import PRIVACY, SETTINGS
-
-    return SETTINGS.values(), PRIVACY.values()
-
+from fastadmm.settings.setting import MORE, Setting
 
 _LOG_TO = opt.option(
     "mlflow or mlflow=URI; may be repeated. See docs/training.md.",
@@ -28,7 +22,7 @@ _LOG_TO = opt.option(
 )
 
 
-@opt.with_options(app.command(), _settings)
+@opt.with_options(app.command(), "parties")
 def train(
     data: Path | None = opt.argument("Partition directory made by 'fastadmm convert'.", default=None),
     out: Path | None = opt.written("RUN", usual="run"),
@@ -94,12 +88,8 @@ def show_plan(settings: Any, as_json: bool, comm: Any) -> int:
         plan = agreed(met, lambda: plan_run(settings))
     if met is not None and met.rank:
         return int(ExitCode.OK)
-    if as_json:
-        print_json(plan.to_json())
-    else:
-        if settings.cluster != "none":
-            say("the plan of one process with all rows; each worker plans its own when the run begins")
-        say("\n".join(plan.lines()))
+    alone = "the plan of one process with all rows; each worker plans its own when the run begins"
+    tell(as_json, plan.to_json(), lambda: [*[alone] * (settings.cluster != "none"), *plan.lines()])
     return int(ExitCode.OK)
 
 
@@ -141,15 +131,11 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     return code
 
 
-def _resumed() -> Any:
-    from dataclasses import replace
-
-    from fastadmm.settings.keys import SETTINGS
-
-    return [replace(setting, default=None) for setting in SETTINGS.values() if setting.resumed], ()
+def _resumed(setting: Setting) -> Setting | None:
+    return replace(setting, default=None) if setting.resumed else None
 
 
-@opt.with_options(app.command(), _resumed)
+@opt.with_options(app.command(), "parties", _resumed)
 def resume(
     run: Path = opt.argument("Run directory made by 'fastadmm train'."),
     *,

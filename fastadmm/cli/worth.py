@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import grid, print_json, say, show
+from fastadmm.cli.terminal import grid, say, tell
 from fastadmm.errors import ExitCode
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fastadmm.worth.coalitions import Worth
-
-
-def _settings() -> Any:
-    from fastadmm.settings.keys import SETTINGS
-
-    return [SETTINGS["threads"]], ()
 
 
 METRIC = opt.option(
@@ -27,7 +24,7 @@ LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", me
 LEAVE_ONE_OUT = opt.flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
 
 
-@opt.with_options(app.command(), _settings)
+@opt.with_options(app.command(), "parties", lambda setting: setting if setting.key == "threads" else None)
 def worth(
     run: Path = opt.argument("Run directory, trained without privacy.", metavar="RUN"),
     test: Path | None = opt.option(
@@ -80,12 +77,14 @@ _SHOWN = {
 
 def print_worth(worth: Worth, as_json: bool) -> None:
     """Print the table and the sentences that go with it, or JSON."""
+    tell(as_json, worth.to_json(), lambda: _parts(worth), allow_nan=False)
+
+
+def _parts(worth: Worth) -> Iterator[Table | str]:
+    """The table, and the sentences that go with it."""
     from fastadmm.reports.plots import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
 
-    if as_json:
-        print_json(worth.to_json(), allow_nan=False)
-        return
     better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"
     what = f"test {metric_label(worth.metric)} ({better} is better)"
     title = f"{what}; what a party adds is positive where it helps"
@@ -97,15 +96,15 @@ def print_worth(worth: Worth, as_json: bool) -> None:
         ]
         for row in worth.table()
     ]
-    show(grid(title, ["party", *(heading for heading, _ in shown.values())], rows))
+    yield grid(title, ["party", *(heading for heading, _ in shown.values())], rows)
     everyone, label_party = worth.everyone, 1 << worth.label_party
-    say(
+    yield (
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
         f"{worth.better(everyone, label_party):+.5f}"
     )
     if worth.reason:
-        say(worth.reason)
+        yield worth.reason
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
     if short:
-        say(f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap")
+        yield f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"

@@ -14,7 +14,7 @@ are exactly :math:`\sqrt T \Delta / \sigma`-GDP.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -214,6 +214,15 @@ class Mechanism:
         if self.name == "laplace":
             return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
         return (steps + gaussian_steps(self.scale, len(total))) * self.step
+
+
+def owner_weights(weights: str, sizes: Sequence[int], variances: np.ndarray) -> np.ndarray:
+    """Weights of the owners' mean answers, by their records or in inverse proportion to their noise.
+
+    Shapes: sizes, variances, the result (owners,).
+    """
+    shares = np.array(sizes, dtype=float) if weights == "size" else 1.0 / variances
+    return np.asarray(shares / shares.sum())
 
 
 def _step(unit: float, scale: float) -> float:

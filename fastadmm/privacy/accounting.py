@@ -103,13 +103,9 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
     losses, left = _pure_losses(tuple(pure))
     epsilon -= left
     # A loss at epsilon itself is no excess: without this, rounding of a sum would show as delta.
-    total = 0.0
-    for loss, probability in losses.items():
-        shifted = epsilon - loss
-        if mu == 0.0 and shifted > -1e-11:
-            continue
-        total += probability * math.exp(log_delta_of(mu, shifted))
-    return min(total, 1.0)
+    beyond = ((probability, epsilon - loss) for loss, probability in losses.items())
+    terms = (p * math.exp(log_delta_of(mu, e)) for p, e in beyond if mu > 0.0 or e <= -1e-11)
+    return min(sum(terms), 1.0)
 
 
 def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:

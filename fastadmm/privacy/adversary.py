@@ -2,8 +2,9 @@
 
 The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) can be
 made of rows of norm at most 1 and targets in [-W, W]. So the worst case over all data sets in two columns is
-a search over nine numbers: G, q, the record before and after, and its target. An audit plays the game on the
-neighbours that the bounds are about, and for every clip on those that would be farthest apart without it.
+a search over nine numbers, where G is diagonal: G, q, the record before and after, and its target. An audit
+plays the game on the neighbours that the bounds are about, and for every clip on those that would be farthest
+apart without it.
 
 In mode "fusion" one record turns from a long row into its opposite, or, where the row norm is found with
 noise, into the opposite row of the smallest norm, so that nearly every count differs as well. Noisy values
@@ -24,16 +25,16 @@ from fastadmm.privacy.game import Array, Case, Script, many_rows, on_grid
 from fastadmm.privacy.noise import Calibration
 from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
 
-#: A symmetric matrix of side 2, by its entries 11, 12 and 22. Vectors of two columns are complex numbers.
-Gram = tuple[float, float, float]
+#: The diagonal of G. Vectors of two columns are complex numbers.
+Gram = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class WorstPair:
-    """Neighbours found by the search. Shapes: gram (2, 2); image, before, after (2,)."""
+    """Neighbours found by the search. Shapes: gram, image, before, after (2,)."""
 
     distance: float  # l2 distance of the two messages (of the two weights, for ``kind="weights"``)
-    gram: np.ndarray  # of shape (2, 2): g of the other records
+    gram: np.ndarray  # of shape (2,): g of the other records, which is diagonal
     image: np.ndarray  # of shape (2,): q, the sum of the other records times their targets
     before: np.ndarray  # of shape (2,): the record in the one and in the other data set
     after: np.ndarray  # of shape (2,): the record in the one and in the other data set
@@ -72,44 +73,41 @@ def find_worst_pair(
                 best = max(best, (abs(v), w))
                 continue
             own, other = (min(max(_inner(a, z), low), high) for a, z in ((before, x), (after, y)))
-            others = gram[0] * v.real * v.real + 2.0 * gram[1] * v.real * v.imag + gram[2] * v.imag * v.imag
-            best = max(best, (math.sqrt((own - other) * (own - other) + max(others, 0.0)), w))
+            others = gram[0] * v.real * v.real + gram[1] * v.imag * v.imag
+            best = max(best, (math.sqrt((own - other) * (own - other) + others), w))
         return best
 
     def pair(parameters: Any) -> tuple[Gram, complex, complex, complex, float]:
-        """Ten free numbers as an admissible pair; sizes on a logarithmic scale."""
+        """Nine free numbers as an admissible pair; sizes on a logarithmic scale."""
         p = [float(v) for v in parameters]
-        l11, l22 = (math.exp(min(max(v, -12.0), 12.0)) for v in p[:2])
-        gram, image = (l11 * l11, l11 * p[2], p[2] * p[2] + l22 * l22), complex(p[3], p[4])
-        image *= math.exp(min(max(p[9], -12.0), 16.0))
-        if math.isfinite(rows):
-            gram, image = _of_few_rows(gram, image, target, 0.5 * rows, longest)
-        before, after = (z / max(abs(z), 1.0) for z in (complex(p[5], p[6]), complex(p[7], p[8])))
-        goal = target * math.sin(p[3] + p[5] + p[2])
+        gram = tuple(math.exp(2.0 * min(max(v, -12.0), 12.0)) for v in p[:2])
+        image = complex(p[2], p[3]) * math.exp(min(max(p[8], -12.0), 16.0))
+        if math.isfinite(rows):  # the nearest that half of the rows make along each column
+            gram = tuple(min(max(g, 1e-9), 0.5 * rows * longest * longest) for g in gram)
+            limits = (target * math.sqrt(0.5 * g * rows) for g in gram)
+            image = complex(*(min(max(q, -most), most) for q, most in zip((image.real, image.imag), limits)))
+        before, after = (z / max(abs(z), 1.0) for z in (complex(p[4], p[5]), complex(p[6], p[7])))
+        goal = target * math.sin(p[2] + p[4])
         return gram, image, before, 0j if adjacency == "zero_out" else after, goal
 
-    def found_from(start: np.ndarray) -> tuple[float, np.ndarray]:
-        run = minimize(lambda p: -measure(*pair(p))[0], start, method="Nelder-Mead", options=_OPTIONS)
-        return float(run.fun), run.x
+    def best_from(start: np.ndarray) -> tuple[float, np.ndarray]:
+        best = math.inf
+        for _ in range(5):  # a fresh simplex where the last one collapsed
+            run = minimize(lambda p: -measure(*pair(p))[0], start, method="Nelder-Mead", options=_OPTIONS)
+            before, best, start = best, float(run.fun), run.x
+            if before - best <= 1e-9 * abs(best):
+                break
+        return best, start
 
     # First: the others hold x at the ball's edge, and the record changes its sign.
     strong = 0.5 * math.log(mu + 2.0), math.log(2.0 * target * (mu + 2.0))
-    start = np.array([strong[0], strong[0], 0.0, 1.0, 0.1, 1.0, 0.1, -1.0, 0.1, strong[1]])
-    found = [found_from(start)]
-    found += [found_from(rng.normal(size=10) * rng.choice([0.5, 2.0, 5.0])) for _ in range(starts - 1)]
-    found.sort(key=lambda item: item[0])
-    for k in range(max(1, starts // 3)):
-        for _ in range(4):  # a fresh simplex where the last one collapsed
-            value, x = found[k]
-            found[k] = found_from(x)
-            if value - found[k][0] <= 1e-9 * abs(value):
-                break
-    value, parameters = min(found, key=lambda item: item[0])
+    places = [np.array([strong[0], strong[0], 1.0, 0.1, 1.0, 0.1, -1.0, 0.1, strong[1]])]
+    places += [rng.normal(size=9) * rng.choice([0.5, 2.0, 5.0]) for _ in range(starts - 1)]
+    value, parameters = min(map(best_from, places), key=lambda item: item[0])
     gram, image, before, after, goal = pair(parameters)
     goal = measure(gram, image, before, after, goal)[1]
-    matrix = np.array([[gram[0], gram[1]], [gram[1], gram[2]]])
     q, a, b = (np.array([z.real, z.imag]) for z in (image, before, after))
-    return WorstPair(-value, matrix, q, a, b, goal)
+    return WorstPair(-value, np.array(gram), q, a, b, goal)
 
 
 _OPTIONS = {"maxiter": 1500, "maxfev": 3000, "xatol": 1e-9, "fatol": 1e-12, "adaptive": True}
@@ -119,34 +117,13 @@ def _inner(a: complex, b: complex) -> float:
     return a.real * b.real + a.imag * b.imag
 
 
-def _of_few_rows(
-    gram: Gram, image: complex, target: float, most: float, longest: float
-) -> tuple[Gram, complex]:
-    """The nearest G and q that ``most`` rows along each eigenvector make (see :func:`concrete_rows`)."""
-    high, low, turn = _eigen(*gram)
-    c, s, largest = turn.real, turn.imag, most * longest * longest
-    high, low = min(high, largest), min(max(low, 1e-9), largest)
-    q = image * turn.conjugate()
-    limits = target * math.sqrt(high * most), target * math.sqrt(low * most)
-    q = complex(*(min(max(v, -limit), limit) for v, limit in zip((q.real, q.imag), limits)))
-    gram = (c * c * high + s * s * low, c * s * (high - low), s * s * high + c * c * low)
-    return gram, q * turn
-
-
-def _eigen(k11: float, k12: float, k22: float) -> tuple[float, float, complex]:
-    """Larger and smaller eigenvalue, and the larger one's direction."""
-    high = 0.5 * (k11 + k22) + math.hypot(0.5 * (k11 - k22), k12)
-    angle = 0.5 * math.atan2(2.0 * k12, k11 - k22)
-    low = (k11 * k22 - k12 * k12) / high if high > 0.0 else 0.0
-    return high, low, complex(math.cos(angle), math.sin(angle))
-
-
 def _solve(gram: Gram, image: complex, a: complex, w: float, mu: float, ball: float) -> complex:
     """The x-update of G and q with a record: minimise 1/2 x'Kx - q'x, |x| <= B, in the eigenbasis of K."""
-    high, low, turn = _eigen(
-        gram[0] + a.real * a.real + mu, gram[1] + a.real * a.imag, gram[2] + a.imag * a.imag + mu
-    )
-    p, low = (image + w * a) * turn.conjugate(), max(low, 1e-300)
+    k11, k12, k22 = gram[0] + a.real * a.real + mu, a.real * a.imag, gram[1] + a.imag * a.imag + mu
+    high = 0.5 * (k11 + k22) + math.hypot(0.5 * (k11 - k22), k12)
+    low, angle = max((k11 * k22 - k12 * k12) / high, 1e-300), 0.5 * math.atan2(2.0 * k12, k11 - k22)
+    turn = complex(math.cos(angle), math.sin(angle))
+    p = (image + w * a) * turn.conjugate()
     x = complex(p.real / high, p.imag / low)
     if abs(x) > ball:
         nu = 0.0
@@ -166,10 +143,8 @@ def concrete_rows(
     pair: WorstPair, target: float, longest: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two data sets with these G and q, within the theorems. Shapes: first, second (N, 2); w (N,)."""
-    values, vectors = np.linalg.eigh(pair.gram)
     rows, goals = [], []
-    for value, vector in zip(values, vectors.T):
-        q = float(vector @ pair.image)
+    for value, q, vector in zip(pair.gram.tolist(), pair.image.tolist(), np.eye(2)):
         # n rows of length s and target t: n s^2 = value, n s t = q, s <= longest, |t| <= W
         n = max(1, math.ceil(value / longest**2), math.ceil(q * q / (max(value, 1e-300) * target * target)))
         s = math.sqrt(max(value, 0.0) / n)

@@ -14,7 +14,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import FusionMessage, FusionParty
-from fastadmm.privacy.private_run import Comparison, Model, PrivateRun, compare, mean_losses
+from fastadmm.privacy.private_run import Model, PrivateRun
 from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
 from fastadmm.problem.problem import make_problem
@@ -37,18 +37,15 @@ _WEIGHTS = (
 )
 
 
-#: What is said where a baseline is better.
-_WORSE = (
-    "fusion did not help here: test loss {own:.4f} against {best:.4f} without symbols; "
-    "use more epsilon, more records or the better baseline"
-)
-
-
 class FusionSolver(PrivateRun):
     """A fusion run, with one round."""
 
     name = "fusion"
     settings: FusionPrivacy
+    worse = (
+        "fusion did not help here: test loss {own:.4f} against {best:.4f} without symbols; "
+        "use more epsilon, more records or the better baseline"
+    )
 
     def check(self) -> str:
         """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
@@ -137,7 +134,7 @@ class FusionSolver(PrivateRun):
     def _record(self) -> RoundRecord:
         """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""
         own = {"log_loss": (self.party_weights(), self.intercept)}
-        test = mean_losses(self.problem, own, self.engine) or None
+        test = self.losses(own) or None
         norms = [float(np.linalg.norm(w)) for w in self.party_weights()]
         return self.recorded(self._finished().loss, norms, test=test)
 
@@ -174,35 +171,27 @@ class FusionSolver(PrivateRun):
 
     # --- what sending nothing gives --------------------------------------------------------------------
 
-    def baselines(self) -> dict[str, Model]:
-        """Weights and intercept of the label holder alone, and of the released models added up."""
+    def models(self, weights: list[Array], intercept: float) -> dict[str, Model]:
+        """The result, that of the label holder alone, and the released models added up."""
         assert self.own is not None
         w, b = self.own
         prior = float(self.problem.y.mean())
         base = math.log(prior / (1.0 - prior))
         alone = [np.zeros(block.shape[1]) for block in self.problem.blocks]
         alone[self.holder] = w
-        late, intercept = list(alone), b
-        for m in self.others:
-            late[m] = self.messages[m].model.weights
-            intercept += self.messages[m].model.intercept - base
-        added_up = "late fusion of the released models (no symbols)"
-        return {"label holder alone": (alone, b), added_up: (late, intercept)}
-
-    def test_losses(self) -> dict[str, float]:
-        """Mean test loss of the result and of its baselines; empty without a test set."""
-        models = {"fusion": (self.party_weights(), self.intercept), **self.baselines()}
-        return mean_losses(self.problem, models, self.engine)
+        late = [self.messages[m].model.weights if m in self.messages else own for m, own in enumerate(alone)]
+        added = b + sum(message.model.intercept - base for message in self.messages.values())
+        return {
+            "fusion": (weights, intercept),
+            "label holder alone": (alone, b),
+            "late fusion of the released models (no symbols)": (late, added),
+        }
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         return "the fusion round is done; no certificate: a duality gap would have to read exact scores"
-
-    def compare(self, weights: list[Array], intercept: float) -> Comparison:
-        """The result beside what sending nothing gives."""
-        return compare(self.test_losses(), _WORSE)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""

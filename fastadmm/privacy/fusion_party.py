@@ -184,7 +184,7 @@ class FusionParty(PrivateParty):
     family = "fusion"
     clips_rows = False
 
-    def __init__(self, name: str, block: FeatureBlock, books: Books[FusionPrivacy], engine: Engine) -> None:
+    def __init__(self, name: str, block: FeatureBlock, books: Books, engine: Engine) -> None:
         check_features(block, name, engine)
         self.name, self.block, self.books, self.engine = name, block, books, engine
         self.budget = fusion_budget(books.settings)

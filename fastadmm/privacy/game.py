@@ -28,6 +28,7 @@ from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.coordinator.admm.penalty_rule import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
+from fastadmm.files.atomic import plain
 from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.message import private_solver
@@ -44,8 +45,8 @@ UNLIMITED = 1e9
 #: What is written in double precision may be this share more than the claim.
 ROUNDING = 1e-6
 
-#: What an audit sends in place of noise: number of the call, exact value, level; None draws.
-Script = Callable[[int, Array, Calibration], Any]
+#: What an audit sends in place of noise: by the call's number, what it was given, and the level; None draws.
+Script = Callable[[int, Any, Any], Any]
 
 #: A call or an answer: party, name, values.
 Said = tuple[int, str, dict[str, Any]]
@@ -65,10 +66,7 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite epsilon, which JSON does not have, is a text."""
-        values = asdict(self)
-        if self.epsilon is not None and math.isinf(self.epsilon):
-            values["epsilon"] = "infinity"
-        return values
+        return dict(plain(asdict(self), "infinity"))
 
 
 def exact_check(name: str, wrong: str, right: str) -> Check:
@@ -102,41 +100,39 @@ class Release:
 class Tap:
     """Keeps every draw of this thread while it is open, from whatever source of noise."""
 
-    def __init__(
-        self, release: Script | None = None, uniform: Callable[[int, int], Any] | None = None
-    ) -> None:
+    def __init__(self, release: Script | None = None, uniform: Script | None = None) -> None:
         self.scripted = release is not None
-        self._script, self._numbers = release, uniform
+        self._scripts = {"release": release, "uniform": uniform}
         self.releases: list[Release] = []
         self.uniforms: list[Array] = []  # each of shape (n,)
 
     def __enter__(self) -> Tap:
-        here = threading.get_ident()
         # Looked up now: the audit is of what a run would call now.
-        release, uniform = NoiseSource.release, NoiseSource.uniform
-
-        def tapped(
-            source: NoiseSource, values: Array, level: Calibration, round: int, *more: Any, **named: Any
-        ) -> GridMessage:
-            if threading.get_ident() != here:
-                return release(source, values, level, round, *more, **named)
-            exact, number = np.array(values, dtype=np.float64), len(self.releases)
-            chosen = None if self._script is None else self._script(number, exact, level)
-            sent = release(source, values, level, round, *more, **named) if chosen is None else chosen
-            self.releases.append(Release(exact, level, sent, source.party, round))
-            return sent
-
-        def numbers(source: NoiseSource, n_values: int, *more: Any, **named: Any) -> Array:
-            if threading.get_ident() != here:
-                return uniform(source, n_values, *more, **named)
-            chosen = None if self._numbers is None else self._numbers(len(self.uniforms), n_values)
-            drawn = uniform(source, n_values, *more, **named) if chosen is None else chosen
-            self.uniforms.append(np.array(drawn))
-            return drawn
-
-        self._patch = patch.multiple(NoiseSource, release=tapped, uniform=numbers)
+        tapped: dict[str, Any] = {
+            name: self._tapped(getattr(NoiseSource, name), name) for name in self._scripts
+        }
+        self._patch = patch.multiple(NoiseSource, **tapped)
         self._patch.start()
         return self
+
+    def _tapped(self, honest: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """A way to draw that keeps what is drawn, or what its script gives in its place."""
+        here, script = threading.get_ident(), self._scripts[name]
+
+        def draw(source: NoiseSource, what: Any, *given: Any, **named: Any) -> Any:
+            if threading.get_ident() != here:
+                return honest(source, what, *given, **named)
+            asked = np.array(what, dtype=np.float64) if name == "release" else what
+            number = len(self.releases if name == "release" else self.uniforms)
+            drawn = None if script is None else script(number, asked, given[0])
+            drawn = honest(source, what, *given, **named) if drawn is None else drawn
+            if name == "release":
+                self.releases.append(Release(asked, given[0], drawn, source.party, given[1]))
+            else:
+                self.uniforms.append(np.array(drawn))
+            return drawn
+
+        return draw
 
     def __exit__(self, *exc: Any) -> None:
         self._patch.stop()
@@ -151,13 +147,12 @@ def replayed(record: Tap) -> Tap:
     """A tap that gives what another has recorded, call by call; zeros where that has none of the size."""
 
     def release(call: int, exact: Array, level: Calibration) -> GridMessage:
-        found = next(iter(record.releases[call : call + 1]), None)
-        same = found is not None and len(found.exact) == len(exact)
-        return found.sent if found is not None and same else on_grid(np.zeros(len(exact)), level)
+        found = [r.sent for r in record.releases[call : call + 1] if len(r.exact) == len(exact)]
+        return found[0] if found else on_grid(np.zeros(len(exact)), level)
 
-    def uniform(call: int, n_values: int) -> Array:
-        found = next(iter(record.uniforms[call : call + 1]), np.zeros(0))
-        return found if len(found) == n_values else np.zeros(n_values)
+    def uniform(call: int, n_values: int, _: int) -> Array:
+        found = [numbers for numbers in record.uniforms[call : call + 1] if len(numbers) == n_values]
+        return found[0] if found else np.zeros(n_values)
 
     return Tap(release, uniform)
 
@@ -258,6 +253,13 @@ class Asked:
     calls: list[Said] = field(default_factory=list)
     wrong: str = ""  # what else was wrong; empty for nothing
 
+    def but_for_symbol(self, place: int) -> list[Said]:
+        """Answers without one record's symbol."""
+        return [
+            (m, name, {k: np.delete(v, place) if k == "levels" else v for k, v in said.items()})
+            for m, name, said in self.answers
+        ]
+
 
 #: Asks a party that holds these rows what a case says.
 Asking = Callable[[Case, Array, Tap], Asked]
@@ -303,7 +305,9 @@ def replay(settings: DifferentialPrivacy, case: Case, ask: Asking) -> Replay:
     channels = [FusionMessage.from_arrays(said).channel for _, name, said in one.answers if name == "fuse"]
     pure, discrete = tuple(map(symbol_epsilon, channels)), settings.sampler == "discrete"
     epsilon, declared = (epsilon_spent(mu, settings.delta, pure, discrete) for mu in (gdp, asked_for))
-    differ = same_calls(one.calls, other.calls) or same_calls(_others(one, case), _others(other, case))
+    differ = same_calls(one.calls, other.calls) or same_calls(
+        *(asked.but_for_symbol(case.place) for asked in (one, other))
+    )
     sent = [release.sent.values for release in one.tap.releases]
     messages = [said["message"] for _, _, said in one.answers if "message" in said]
     foreign = [m for m in messages if not any(np.array_equal(m, values) for values in sent)]
@@ -313,14 +317,6 @@ def replay(settings: DifferentialPrivacy, case: Case, ask: Asking) -> Replay:
     if not declared <= settings.epsilon * (1.0 + ROUNDING):
         wrong = wrong or f"the noise that is asked for is that of epsilon = {declared:.4g}"
     return Replay(case.name, gdp, pure, epsilon, wrong)
-
-
-def _others(asked: Asked, case: Case) -> list[Said]:
-    """Answers without the record's own symbol."""
-    return [
-        (m, name, {k: np.delete(v, case.place) if k == "levels" else v for k, v in said.items()})
-        for m, name, said in asked.answers
-    ]
 
 
 def compare_transcripts(first: Tap, second: Tap) -> tuple[float, float, str]:
@@ -373,9 +369,8 @@ def replay_checks(what: str, settings: DifferentialPrivacy, found: Sequence[Repl
 # --- what releases cost
 def cost_check(name: str, cost: float, settings: DifferentialPrivacy, where: str) -> Check:
     """Is a cost within the claim, but for rounding?"""
-    claim = settings.epsilon
-    found = f"epsilon = {cost:.4g} at delta {settings.delta:g} {where}, claim {claim:.4g}"
-    return Check(name, found, not cost <= claim * (1.0 + ROUNDING), cost)
+    found = f"epsilon = {cost:.4g} at delta {settings.delta:g} {where}, claim {settings.epsilon:.4g}"
+    return Check(name, found, not cost <= settings.epsilon * (1.0 + ROUNDING), cost)
 
 
 def symbol_epsilon(channel: Channel, n: int = 200_000) -> float:
@@ -383,7 +378,7 @@ def symbol_epsilon(channel: Channel, n: int = 200_000) -> float:
     engine, source = Engine(1), NoiseSource()
     counts = []
     for number, end in enumerate((-1.0, 1.0)):
-        with Tap(None, lambda call, size: (np.arange(size) + 0.5) / size):
+        with Tap(None, lambda call, size, _: (np.arange(size) + 0.5) / size):
             levels = channel.release(np.full(n, end * 1e9), source, number, engine)
         counts.append(np.bincount(levels, minlength=channel.n_levels).astype(np.float64))
     # Each frequency is a probability, but for one more or one fewer at each end of an interval.

@@ -118,20 +118,18 @@ class LedgerFile:
             remove_leftovers(target.parent, target.name)
             if os.path.lexists(target):
                 return
-            temporary = temporary_beside(target)
-            header, _ = _header(b"", delta)
+            temporary, (header, _) = temporary_beside(target), _header(b"", delta)
             try:
                 _write_new(temporary, header)
-                try:
-                    os.link(temporary, target)  # unlike a rename it never replaces another's ledger
-                except FileExistsError:
-                    return
-                except OSError:  # no links on this file system
-                    with suppress(FileExistsError):
-                        _write_new(target, header)
+                with suppress(FileExistsError):
+                    try:
+                        os.link(temporary, target)  # unlike a rename it never replaces another's ledger
+                    except OSError as error:
+                        if isinstance(error, FileExistsError):
+                            raise
+                        _write_new(target, header)  # no links on this file system
             finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary)
+                temporary.unlink(missing_ok=True)
             synchronise(target.parent)
 
     @contextmanager

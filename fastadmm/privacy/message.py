@@ -27,7 +27,7 @@ from fastadmm.privacy.message_party import (
     message_guarantee,
     message_level,
 )
-from fastadmm.privacy.private_run import Comparison, PrivateRun, compare, late_fusion, mean_losses
+from fastadmm.privacy.private_run import Model, PrivateRun, late_fusion
 from fastadmm.privacy.public import (
     check_public_inputs,
     curvature_unit,
@@ -52,6 +52,7 @@ class MessageSolver(PrivateRun):
     """A run of mode "message" in progress."""
 
     clips_rows = True
+    outside = " (measured with exact local models: outside the guarantee, not to be published)"
     settings: MessagePrivacy
     intercept = 0.0
 
@@ -97,6 +98,11 @@ class MessageSolver(PrivateRun):
         self.penalty = options.penalty if options.penalty is not None else default
         self.mu = problem.regularization / (self.tau * self.penalty)
         self.sensitivity, self.level = message_level(settings, self.mu, n)
+        self.worse = (
+            "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
+            f"(noise sd {self.level.sigma:.3g} on scores of at most {settings.ball:.3g}); "
+            "use mode 'fusion', or more epsilon"
+        )
         self.parties = [
             MessageParty(name, block, self.books(k), self.mu, self.engine)
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
@@ -195,20 +201,13 @@ class MessageSolver(PrivateRun):
         elsewhere = [np.zeros(0)] * self.problem.n_parties
         return [party.weights.copy() for party in self.parties] or elsewhere
 
-    def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
-        """The result beside what sending nothing gives."""
-        models = {"private messages": (weights, intercept)}
-        if self.problem.test is not None:
-            apart = late_fusion(self.problem, self.engine.n_threads)
-            models["late fusion of local models (nothing sent)"] = apart
-        losses = mean_losses(self.problem, models, self.engine)
-        worse = (
-            "sending nothing was better: test loss {best:.4f} against {own:.4f} with private messages "
-            f"(noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}); "
-            "use mode 'fusion', or more epsilon"
-        )
-        note = " (measured with exact local models: outside the guarantee, not to be published)"
-        return compare(losses, worse, note)
+    def models(self, weights: list[np.ndarray], intercept: float) -> dict[str, Model]:
+        """The result, and models of parties that learned apart."""
+        apart = late_fusion(self.problem, self.engine.n_threads)
+        return {
+            "private messages": (weights, intercept),
+            "late fusion of local models (nothing sent)": apart,
+        }
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

@@ -107,9 +107,7 @@ class MessageParty(PrivateParty):
     family = "message"
     clips_rows = True
 
-    def __init__(
-        self, name: str, block: FeatureBlock, books: Books[MessagePrivacy], mu: float, engine: Engine
-    ) -> None:
+    def __init__(self, name: str, block: FeatureBlock, books: Books, mu: float, engine: Engine) -> None:
         if block.shape[1] > MAX_EIGEN_SIDE:
             raise ConfigError(
                 f"{name}: {block.shape[1]} columns: a private x-update needs the Gram matrix of at most "
@@ -127,7 +125,7 @@ class MessageParty(PrivateParty):
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
         """A party by the terms of a session, which also hold its own ``books``."""
-        books: Books[MessagePrivacy] = terms["books"]
+        books: Books = terms["books"]
         if not float(terms["penalty"]) > 0.0:
             raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
         mu = float(terms["regularization"]) / float(terms["penalty"])

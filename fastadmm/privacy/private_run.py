@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public import label_payment, preparation_not_covered
 from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PartyGuarantee, PrivacyStatement, state
-from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver import early_stopping
 from fastadmm.solver.history import RoundRecord, Status
@@ -35,11 +35,14 @@ from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import solve
 
+#: Weights by party and intercept.
+Model = tuple[list[np.ndarray], float]
+
 
 class PrivateParty(GatedParty):
     """A party that charges what it draws to books of its own."""
 
-    books: Books[Any]
+    books: Books
     weights: np.ndarray
     stored: Releases
     planned: Callable[[], dict[str, list[Charge]]]  # what each of its releases costs, by its stored name
@@ -83,6 +86,11 @@ class PrivateRun(Run):
     check: Callable[[], str]  # refuses what the theorems do not cover, before all else; who holds the labels
     begin: Callable[[Driver | None], None]  # makes the state, and the parties that are of this process
     ask_all: Callable[[], Talk[None]]  # asks every party once, and uses what it sends
+    models: Callable[
+        [list[np.ndarray], float], dict[str, Model]
+    ]  # the result, and what sending nothing gives
+    worse: str  # what is said where that is better than the result
+    outside = ""  # what is said of a comparison that no guarantee covers
     _record: Callable[[], RoundRecord]
 
     def __init__(
@@ -114,7 +122,7 @@ class PrivateRun(Run):
         self.last_record: RoundRecord | None = None
         self.begin(driver)
 
-    def books(self, m: int) -> Books[Any]:
+    def books(self, m: int) -> Books:
         """Of a party in this process: it has its own account, and the run's ledger and releases."""
         own, why = (self.accounts[m], self.data[m]), self.unproved.get(self.problem.names[m], "")
         noise, directory = lambda: self.noise_source(m), self.releases.directory
@@ -195,10 +203,34 @@ class PrivateRun(Run):
 
     def recorded(self, objective: float, weight_norms: list[float], **more: Any) -> RoundRecord:
         """What can be said of a round without exact messages: no certificate."""
-        gaps = dict.fromkeys(("gap", "gap_absolute", "primal_residual", "dual_residual"), math.inf)
-        values: dict[str, Any] = {**gaps, "augmented_lagrangian": math.inf, "lyapunov": math.inf, **more}
-        values = {"penalty": None, **values, "objective": objective, "weight_norms": weight_norms}
+        gaps = ("gap", "gap_absolute", "primal_residual", "dual_residual", "augmented_lagrangian", "lyapunov")
+        values: dict[str, Any] = {**dict.fromkeys(gaps, math.inf), "penalty": None, **more}
+        values |= {"objective": objective, "weight_norms": weight_norms}
         return RoundRecord(round=self.n_rounds, seconds=self.seconds, **values)
+
+    def losses(self, models: Mapping[str, Model]) -> dict[str, float]:
+        """Mean test loss of each; empty without a test set: one on the training rows would be a release."""
+        test, of = self.problem.test, (self.problem.loss, self.engine)
+        if test is None:
+            return {}
+        with self.engine.limited():
+            scores = {name: early_stopping.predictor(test, *model, *of) for name, model in models.items()}
+            return {name: early_stopping.mean_loss(test, z, *of) for name, z in scores.items()}
+
+    def compare(self, weights: list[np.ndarray], intercept: float) -> dict[str, Any]:
+        """The mean test loss beside what sending nothing gives, for ``result.json``, and what to say."""
+        said: dict[str, Any] = {"test_loss": {}, "lines": [], "warnings": [], "covered": False}
+        if self.problem.test is None:
+            said["lines"].append("not compared with sending nothing: no test data (give --test)")
+            return said
+        losses = self.losses(self.models(weights, intercept))
+        each = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+        said["lines"].append(f"test loss: {each}{self.outside}")
+        own, *others = losses.values()
+        if not own < min(others):
+            said["warnings"].append(self.worse.format(own=own, best=min(others)))
+        said["test_loss"] = {name: loss if math.isfinite(loss) else None for name, loss in losses.items()}
+        return said
 
     def close(self) -> None:
         """Stop the threads; give back what was set aside and not drawn."""
@@ -248,24 +280,6 @@ def other_fits(ledger: Ledger, solver: Any) -> str:
 
 
 # --- the result without sending anything: the baseline that every private result has to beat
-#: Weights by party and intercept.
-Model = tuple[list[np.ndarray], float]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A private result beside its zero-message baselines, as mean test loss."""
-
-    losses: dict[str, float]  # by name; the private result first
-    lines: list[str] = field(default_factory=list)  # what a terminal shows
-    warnings: list[str] = field(default_factory=list)  # what a terminal shows
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for ``result.json``."""
-        losses = {key: value if np.isfinite(value) else None for key, value in self.losses.items()}
-        return {"test_loss": losses, "lines": self.lines, "warnings": self.warnings, "covered": False}
-
-
 def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
     """Train every party by itself on labels and its own block, and add up the models; nothing is sent."""
     options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
@@ -278,30 +292,3 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
     found = [fit(block) for block in problem.blocks]
     _, empty = fit(DenseBlock(np.zeros((problem.n_samples, 1))))
     return [w for w, _ in found], sum(b for _, b in found) - (len(found) - 1) * empty
-
-
-def mean_loss(
-    problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Engine
-) -> float:
-    """Mean loss of a model on a test set."""
-    z = early_stopping.predictor(test, weights, intercept, problem.loss, engine)
-    return early_stopping.mean_loss(test, z, problem.loss, engine)
-
-
-def mean_losses(problem: Problem, models: Mapping[str, Model], engine: Engine) -> dict[str, float]:
-    """Mean test loss of each model; empty without a test set: one on the training rows would be a release."""
-    test = problem.test
-    if test is None:
-        return {}
-    with engine.limited():
-        return {name: mean_loss(problem, test, *model, engine) for name, model in models.items()}
-
-
-def compare(losses: dict[str, float], worse: str, note: str = "") -> Comparison:
-    """The first, which is private, beside those that send nothing, and what to say where these are better."""
-    if not losses:
-        return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
-    line = f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}{note}"
-    own, *others = losses.values()
-    warnings = [] if own < min(others) else [worse.format(own=own, best=min(others))]
-    return Comparison(losses, [line], warnings)

@@ -14,17 +14,15 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
-from fastadmm.files.atomic import shown, storage_errors, synchronise
-from fastadmm.files.modes import owner_only
+from fastadmm.files.atomic import shown, storage_errors, synchronise, write_whole
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.settings.privacy import DifferentialPrivacy
 
 T = TypeVar("T")
 
@@ -85,14 +83,11 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
         raise
 
 
-Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
-
-
 @dataclass(frozen=True)
-class Books(Generic[Settings_co]):
+class Books:
     """The books of one party in one run: ``docs/privacy.md#the-ledger``."""
 
-    settings: Settings_co  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
+    settings: Any  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
     ledger: Ledger
     run: str  # identifier of the run in the ledger
     account: Account  # of the party's features
@@ -127,19 +122,16 @@ class Releases:
             values = _drawn(question, payment, draw)
             payment.charge(_draw_of(values))
             return build(values)
-        pending = _pending(path)
-        if os.path.lexists(path):
-            values = _answering(path, read_release(path), question)
+        final, pending = os.path.lexists(path), _pending(path)
+        found = read_release(path) if final else _completed(pending)
+        values = _drawn(question, payment, draw) if found is None else _answering(path, found, question)
+        if found is None:
+            with storage_errors(path):
+                _write_ahead(pending, values)
+        if final:
             payment.charge(_draw_of(values))
             _remove(pending)
         else:
-            found = self._completed(pending)
-            if found is None:
-                values = _drawn(question, payment, draw)
-                with storage_errors(path):
-                    _write_ahead(pending, values)
-            else:
-                values = _answering(pending, found, question)
             self._use(pending, path, _draw_of(values), payment)
         try:
             return build(values)
@@ -167,16 +159,6 @@ class Releases:
     def _path(self, name: str) -> Path | None:
         return None if self.directory is None else self.directory / f"{name}.npz"
 
-    def _completed(self, pending: Path) -> dict[str, np.ndarray] | None:
-        """What a kill kept from its final name; what is not whole is removed."""
-        if not os.path.lexists(pending):
-            return None
-        with storage_errors(pending, "read"):
-            found = _read(pending)
-        if found is None:
-            _remove(pending)
-        return found
-
 
 def _drawn(question: str, payment: Payment, draw: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
     """A new draw, not charged yet."""
@@ -194,15 +176,15 @@ def _write_ahead(pending: Path, values: Mapping[str, Any]) -> None:
     if not pending.parent.is_dir():
         pending.parent.mkdir(mode=0o700)
         synchronise(pending.parent.parent)
-    try:
-        with open(pending, "wb", opener=owner_only) as file:
-            file.write(raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        synchronise(pending.parent)
-    except BaseException:
-        _remove(pending)  # not whole, so never used
-        raise
+    write_whole(pending, raw + _MARK + hashlib.sha256(raw).hexdigest().encode())
+
+
+def _completed(pending: Path) -> dict[str, np.ndarray] | None:
+    """What a kill kept from its final name; what is not whole is removed."""
+    found = _read(pending) if os.path.lexists(pending) else None
+    if found is None:
+        _remove(pending)
+    return found
 
 
 def _remove(pending: Path) -> None:
@@ -215,8 +197,7 @@ def _remove(pending: Path) -> None:
 
 def read_release(path: Path) -> dict[str, np.ndarray]:
     """The content of a release under its final name, verified."""
-    with storage_errors(path, "read"):
-        found = _read(path)
+    found = _read(path)
     if found is None:
         raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
     return found
@@ -244,9 +225,10 @@ def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[
 
 def _read(path: Path) -> dict[str, np.ndarray] | None:
     """The content of a whole release, None for anything else."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        return None  # a pipe would never end
-    raw = path.read_bytes()
+    with storage_errors(path, "read"):
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None  # a pipe would never end
+        raw = path.read_bytes()
     verified = raw[-_COMMENT:] == _MARK + hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest().encode()
     # Old archives never had a comment: one of ours that lost it says that there was one.
     if not verified and not (raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"):

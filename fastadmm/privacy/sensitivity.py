@@ -35,6 +35,12 @@ class Sensitivity:
     theorem: str  # which bound was the smallest: ``"T1"`` to ``"T4"``
 
 
+def _least(*bounds: tuple[float, str]) -> Sensitivity:
+    """The smallest bound, with its theorem."""
+    value, theorem = min(bounds, key=lambda bound: bound[0])
+    return Sensitivity(value * _MARGIN, theorem)
+
+
 def zero_out_sensitivity(
     ball: float, target: float, mu: float = 0.0, clip: float | None = None, center: float = 0.0
 ) -> Sensitivity:
@@ -42,12 +48,11 @@ def zero_out_sensitivity(
     _check(ball, target, mu, clip)
     excess = max(target - ball, 0.0)
     t = 2.0 * ball if mu == 0.0 else min(2.0 * ball, excess / (2.0 * mu))
-    best = Sensitivity(math.sqrt(ball * ball + excess * t - mu * t * t), "T1")
+    bounds = [(math.sqrt(ball * ball + excess * t - mu * t * t), "T1")]
     if clip is not None:
         own = min(clip + abs(center), 2.0 * clip)
-        other = Sensitivity(math.hypot(own, (target + ball) / (2.0 * math.sqrt(1.0 + mu))), "T3")
-        best = min(best, other, key=lambda s: s.value)
-    return Sensitivity(best.value * _MARGIN, best.theorem)
+        bounds.append((math.hypot(own, (target + ball) / (2.0 * math.sqrt(1.0 + mu))), "T3"))
+    return _least(*bounds)
 
 
 def replace_one_sensitivity(
@@ -56,15 +61,14 @@ def replace_one_sensitivity(
     """Of any other record: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``."""
     _check(ball, target, mu, clip)
     corners = max(2.0 * ball * ball + 2.0 * ball * max(ball, target), 4.0 * ball * (target - ball))
-    best = Sensitivity(min(math.sqrt(corners), 2.0 * zero_out_sensitivity(ball, target, mu).value), "T2")
+    bounds = [(min(math.sqrt(corners), 2.0 * zero_out_sensitivity(ball, target, mu).value), "T2")]
     if clip is not None:
         others = (target + ball) ** 2 / (1.0 + mu)
         if mu > 0.0:
             c = (math.sqrt(target * target + 8.0 * ball * ball) - target) / (4.0 * ball)
             others = min(others, (target + ball * c) ** 2 * (1.0 - c * c) / mu)
-        clipped = Sensitivity(math.sqrt(4.0 * clip * clip + others), "T3")
-        best = min(best, clipped, key=lambda s: s.value)
-    return Sensitivity(best.value * _MARGIN, best.theorem)
+        bounds.append((math.sqrt(4.0 * clip * clip + others), "T3"))
+    return _least(*bounds)
 
 
 def column_sensitivity(move: float, target_norm: float, mu: float, ball: float | None = None) -> Sensitivity:
@@ -79,7 +83,7 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     else:
         x = min(ball, target_norm / (2.0 * math.sqrt(mu)))
         value = 0.5 * move * (x + math.sqrt(x * x + target_norm * target_norm / mu))
-    return Sensitivity(min(value, target_norm) * _MARGIN, "T4")
+    return _least((min(value, target_norm), "T4"))
 
 
 def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
@@ -102,12 +106,10 @@ def solver_slack(settings: MessagePrivacy, mu: float, n_samples: int) -> float:
 def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = "replace_one") -> Sensitivity:
     """How far one record can move the local weights: ``docs/privacy.md#t7-the-local-model``."""
     _check(ball, target, mu, None)
-    if mu >= 1.0:
-        one = (target + ball) / (1.0 + mu)
-    else:
-        one = (target + ball) / (2.0 * math.sqrt(mu)) if mu > 0.0 else math.inf
+    shrunk = 1.0 + mu if mu >= 1.0 else 2.0 * math.sqrt(mu)
+    one = (target + ball) / shrunk if mu > 0.0 else math.inf
     factor = 2.0 if adjacency == "replace_one" else 1.0
-    return Sensitivity(min(factor * one, 2.0 * ball) * _MARGIN, "T7")
+    return _least((min(factor * one, 2.0 * ball), "T7"))
 
 
 def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> Sensitivity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.html import plain_value, told
 from fastadmm.reports.plots import metric_label
 from fastadmm.reports.records import RunRecords, published, read_records
-from fastadmm.runs.claim import Said
 from fastadmm.runs.folder import damaged
 from fastadmm.settings.keys import OBJECTIVE
 
@@ -27,46 +26,20 @@ _UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class ComparedRun:
-    """One run of a comparison."""
-
-    name: str  # unique among the runs compared: the directory's name, with as many of its parents as it takes
-    path: Path
-    status: str  # as in ``result.json``; ``"not finished"`` without one
-    rounds: int | None
-    seconds: float | None
-    objective: float | None  # of the final model, else of the last logged round
-    gap: float | None  # of the final model, else of the last logged round
-    stationarity: float | None  # of the final model, else of the last logged round
-    epsilon: float | None
-    delta: float | None
-    settings: dict[str, Any]  # the flat configuration, without provenance
-    test: dict[str, float]  # metrics of the last logged round on the run's test partition
-    evaluation: dict[str, float]  # metrics of ``fastadmm evaluate``
-    evaluated_on: str  # name of the partition that was evaluated; empty for none
-    data: str  # a letter: runs with the same one were trained on the same features
-    gap_within: float | None
-    said: Said | None  # what may be said of the run's claim
-
-    def to_json(self) -> dict[str, Any]:
-        """The run as plain values; what is infinite is written ``"inf"``."""
-        document = vars(self) | {"path": str(self.path), "claim": self.said and self.said.line}
-        document["epsilon"] = "inf" if self.epsilon == math.inf else self.epsilon
-        del document["said"]
-        return document
-
-
-@dataclass(frozen=True)
 class RunComparison:
     """Several runs and what distinguishes them."""
 
-    runs: list[ComparedRun]  # in the order given
+    runs: list[dict[str, Any]]  # in the order given, each as :func:`_compared` describes it
     differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
     notes: list[str]  # what may not be compared, and why: whole sentences
 
     def to_json(self) -> dict[str, Any]:
-        """The whole comparison as plain values."""
-        return vars(self) | {"runs": [run.to_json() for run in self.runs]}
+        """The whole comparison as plain values; what is infinite is written ``"inf"``."""
+        runs = [run | {"claim": run["said"] and run["said"].line} for run in self.runs]
+        for run in runs:
+            del run["said"]
+            run["epsilon"] = "inf" if run["epsilon"] == math.inf else run["epsilon"]
+        return vars(self) | {"runs": runs}
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
@@ -102,7 +75,11 @@ def _provenance(records: RunRecords) -> dict[str, Any] | None:
     return None if private or not isinstance(found, dict) else found
 
 
-def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
+def _compared(records: RunRecords, name: str, letter: str) -> dict[str, Any]:
+    """One run: numbers of its final model, else of the last logged round, and what it was asked for.
+
+    Runs with the same letter were trained on the same features; names are unique among those compared.
+    """
     result, history, evaluation = records.result or {}, records.history, records.evaluation or {}
     privacy, private = records.privacy, is_private(records.privacy, records.config)
     logged = {key: float(column[-1]) for key, column in history.series.items() if len(history)}
@@ -113,22 +90,21 @@ def _compared(records: RunRecords, name: str, letter: str) -> ComparedRun:
     # A path chooses its λ: it is in the result, not in the configuration.
     chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
     mode = privacy.mode if privacy is not None else "private" if private else "none"
-    return ComparedRun(
-        name=name,
-        path=records.path,
-        status=str(result.get("status") or "not finished"),
-        rounds=last if result.get("rounds") is None else result["rounds"],
+    return {
+        "name": name,
+        "path": str(records.path),
+        "status": str(result.get("status") or "not finished"),
+        "rounds": last if result.get("rounds") is None else result["rounds"],
         **{key: v if v is not None and math.isfinite(v) else None for key, v in numbers.items()},
-        epsilon=privacy.epsilon if privacy is not None and private else None,
-        delta=privacy.delta if privacy is not None and private else None,
-        settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
-        test={key: float(column[-1]) for key, column in history.test.items() if np.isfinite(column[-1])},
-        evaluation={key: float(value) for key, value in metrics.items()},
-        evaluated_on=str(evaluation.get("data") or ""),
-        data=letter,
-        gap_within=result.get("gap_within"),
-        said=records.said,
-    )
+        **{key: getattr(privacy, key) if privacy and private else None for key in ("epsilon", "delta")},
+        "settings": {**settings_of(records.config), **chosen, "privacy.mode": mode},
+        "test": {key: float(own[-1]) for key, own in history.test.items() if np.isfinite(own[-1])},
+        "evaluation": {key: float(value) for key, value in metrics.items()},
+        "evaluated_on": str(evaluation.get("data") or ""),
+        "data": letter,
+        "gap_within": result.get("gap_within"),
+        "said": records.said,  # what may be said of the run's claim
+    }
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -140,29 +116,29 @@ def _names(paths: list[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _differing(runs: list[ComparedRun]) -> list[str]:
-    keys = dict.fromkeys(key for run in runs for key in run.settings)
-    private = [run for run in runs if run.settings["privacy.mode"] != "none"]
+def _differing(runs: list[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for run in runs for key in run["settings"])
+    private = [run for run in runs if run["settings"]["privacy.mode"] != "none"]
 
     def differs(key: str) -> bool:
         # A run without privacy has no noise to set; that its settings are unset says nothing more.
         only = key.startswith("privacy.") and key not in ("privacy.mode", "privacy.epsilon", "privacy.delta")
-        among = [run.settings.get(key) for run in (private if only else runs)]
+        among = [run["settings"].get(key) for run in (private if only else runs)]
         return any(value != among[0] for value in among[1:])
 
     return [key for key in keys if differs(key)]
 
 
 def _notes(
-    runs: list[ComparedRun], provenance: list[dict[str, Any] | None], differing: list[str]
+    runs: list[dict[str, Any]], provenance: list[dict[str, Any] | None], differing: list[str]
 ) -> list[str]:
     notes = []
-    private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
-    unknown = [run.name for run in runs if run.data == _UNKNOWN and run.name not in private]
-    unended = [run.name for run in runs if run.status == "not finished"]
+    private = [run["name"] for run in runs if run["settings"]["privacy.mode"] != "none"]
+    unknown = [run["name"] for run in runs if run["data"] == _UNKNOWN and run["name"] not in private]
+    unended = [run["name"] for run in runs if run["status"] == "not finished"]
     known = [own for own in provenance if own is not None]
     # Where a run holds out a share of its rows, the seed says which; tables are flat here.
-    drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
+    drawn = any(isinstance(run["settings"].get("validation"), float) for run in runs)
     objective = [key for key in differing if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
@@ -177,8 +153,8 @@ def _notes(
     tested = [own["test"] for own in known if "test" in own]
     if any(own != tested[0] for own in tested):
         notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
-    claims = [(run.name, run.said.line) for run in runs if run.said is not None and not run.said.claim]
-    notes += [f"Claim of {name}: {line}." for name, line in claims]
+    claims = [(run["name"], run["said"]) for run in runs]
+    notes += [f"Claim of {name}: {said.line}." for name, said in claims if said and not said.claim]
     if unended:
         notes.append(f"Not finished: {', '.join(unended)}; the last logged round is shown.")
     return notes
@@ -196,39 +172,45 @@ _STATUS = {
 def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
     """Rows of a table: a label and one text per run."""
     runs = comparison.runs
-    rows: dict[str, Callable[[ComparedRun], str]] = {
-        "status": _status,
-        "data": lambda run: run.data,
-        "rounds": lambda run: format_number(run.rounds),
-        "time": lambda run: format_duration(run.seconds),
-        "objective": lambda run: format_number(run.objective, 7, zeros=True),
-        "relative gap": lambda run: format_number(None if run.gap is None else round_up(run.gap), 3),
-        "stationarity": lambda run: format_number(run.stationarity, 3),
-        "ε spent": _epsilon,
+
+    def numbers(key: str, digits: int = 4, **how: bool) -> list[str]:
+        return [format_number(run[key], digits, **how) for run in runs]
+
+    gaps = [None if run["gap"] is None else round_up(run["gap"]) for run in runs]
+    rows = {
+        "status": list(map(_status, runs)),
+        "data": [run["data"] for run in runs],
+        "rounds": numbers("rounds"),
+        "time": [format_duration(run["seconds"]) for run in runs],
+        "objective": numbers("objective", 7, zeros=True),
+        "relative gap": [format_number(gap, 3) for gap in gaps],
+        "stationarity": numbers("stationarity", 3),
+        "ε spent": [_epsilon(run["epsilon"], run["delta"]) for run in runs],
     }
     optional = ("stationarity", "relative gap", "ε spent")
-    found = [(label, list(map(text, runs))) for label, text in rows.items()]
-    found = [row for row in found if row[0] not in optional or any(text != NONE for text in row[1])]
-    for kind, metrics in (("test", [r.test for r in runs]), ("evaluated", [r.evaluation for r in runs])):
-        names = dict.fromkeys(name for own in metrics for name in own)
+    found = [row for row in rows.items() if row[0] not in optional or any(text != NONE for text in row[1])]
+    for kind, key in (("test", "test"), ("evaluated", "evaluation")):
+        names = dict.fromkeys(name for run in runs for name in run[key])
         if names and kind == "evaluated":
-            found.append(("evaluated on", [run.evaluated_on or NONE for run in runs]))
+            found.append(("evaluated on", [run["evaluated_on"] or NONE for run in runs]))
         for name in names:
-            texts = [format_number(own.get(name), 5, zeros=True) for own in metrics]
+            texts = [format_number(run[key].get(name), 5, zeros=True) for run in runs]
             found.append((f"{kind} {metric_label(name)}", texts))
-    return found + [(name, [told(run.settings.get(name)) for run in runs]) for name in comparison.differing]
+    every = [run["settings"] for run in runs]
+    return found + [(name, [told(own.get(name)) for own in every]) for name in comparison.differing]
 
 
-def _status(run: ComparedRun) -> str:
-    claim, said = "" if run.said is None else run.said.claim, run.said
+def _status(run: dict[str, Any]) -> str:
+    said, status = run["said"], run["status"]
+    claim = "" if said is None else said.claim
     if claim.startswith("certified"):
         return claim.replace("_", " ")
     # Among models of bounded size only, or of other weights: not certified.
-    plain = run.gap_within is not None or claim or (said is not None and said.refused)
-    return run.status if plain and run.status == "converged" else _STATUS.get(run.status, run.status)
+    plain = run["gap_within"] is not None or claim or (said is not None and said.refused)
+    return status if plain and status == "converged" else _STATUS.get(status, status)
 
 
-def _epsilon(run: ComparedRun) -> str:
-    if run.epsilon is None or run.epsilon == math.inf:
-        return NONE if run.epsilon is None else "∞"
-    return f"{rounded_up(run.epsilon)} (δ {format_number(run.delta)})"
+def _epsilon(epsilon: float | None, delta: float | None) -> str:
+    if epsilon is None or epsilon == math.inf:
+        return NONE if epsilon is None else "∞"
+    return f"{rounded_up(epsilon)} (δ {format_number(delta)})"

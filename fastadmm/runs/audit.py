@@ -102,12 +102,17 @@ def cases_of(settings: DifferentialPrivacy, mu: float) -> Iterator[game.Case]:
 
 
 def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
-    """The checks; where the code refuses the audit's own data, that is what they find."""
+    """The checks; where the code refuses the audit's own data, that is what they find.
+
+    What a machine refuses, for want of memory, processes or room, says nothing about the code.
+    """
     try:
         return checks()
-    except ConfigError:
+    except (ConfigError, MemoryError):
         raise
     except Exception as error:  # whatever it is: what cannot be audited must not pass
+        if isinstance(error, OSError) or "can't start new thread" in str(error):
+            raise StorageError(f"audit: {what} could not be judged on this machine: {error}") from error
         kind = "" if isinstance(error, FastadmmError) else f"{type(error).__name__}: "
         return [Check(f"{what} on data that are allowed", f"the code ends with: {kind}{error}", True)]
 

@@ -7,36 +7,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 
-class Notes(Protocol):
-    """Where work that has no rounds shows what it does."""
-
-    def note(self, text: str) -> None:
-        """Show one line."""
-
-
-class Display(Notes, Protocol):
-    """Where a run shows what it does."""
-
-    def start(self, *limits: Any, **named: Any) -> None:
-        """Rounds begin: the target, and the most of them; of owners the most alone."""
-
-    def round(self, record: Any) -> None:
-        """One round is done."""
-
-    def stop(self) -> None:
-        """Rounds are over."""
-
-
-class Silent:
-    """A display that shows nothing."""
+class Display:
+    """Where a run shows what it does; of itself it shows nothing."""
 
     def _nothing(self, *what: Any) -> None:
         """Show nothing."""
 
-    note = start = round = stop = coalition = _nothing
+    note = _nothing  # one line
+    start = _nothing  # rounds begin: the target, and the most of them; of owners the most alone
+    round = _nothing  # one round is done
+    stop = _nothing  # rounds are over
+    coalition = _nothing  # names of all parties, a coalition that is done, and how many are of how many
 
 
 @contextmanager

@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
-from fastadmm.files.atomic import (
-    atomic_directory,
-    refuse_parent,
-    shown,
-    storage_errors,
-    write_json,
-    write_toml,
-    write_whole,
-)
+from fastadmm.files import atomic
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.modes import lock_file, owner_only
 from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
@@ -121,7 +114,7 @@ class RunFolder:
             if out.is_dir() and out.samefile(os.curdir):
                 raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
         refuse_to_forget(self.ledger)
-        refuse_parent(out)
+        atomic.refuse_parent(out)
 
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
@@ -130,7 +123,7 @@ class RunFolder:
         with ExitStack() as stack:
             if force and self.path.is_dir():
                 stack.enter_context(run_lock(self.path))
-            with atomic_directory(self.path, force=force, marker=marker, only=own) as directory:
+            with atomic.atomic_directory(self.path, force=force, marker=marker, only=own) as directory:
                 fill(RunFolder(directory, self.kind))
                 self.check_held = stack.enter_context(run_lock(directory, self.path))
             yield
@@ -152,7 +145,7 @@ class RunFolder:
 
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
         """Write a JSON document, whole or not at all."""
-        write_json(self.path / name, document)
+        atomic.write_json(self.path / name, document)
 
     def write_environment(self, n_threads: int) -> None:
         """Write what the run runs on."""
@@ -165,15 +158,15 @@ class RunFolder:
         tables: Mapping[str, Any],
         *,
         final: Path | None = None,
-        sealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write the configuration."""
+        """Write the configuration; provenance gets a digest of all but paths, whose content it tells."""
         place = self if final is None else RunFolder(final, self.kind)
         relative = {key: place.relative(value) for key, value in paths.items() if value is not None}
         document = {**values, **relative, **tables}
-        if sealed is not None:
-            document["provenance"] = {**document["provenance"], SEAL: seal_of(sealed(document))}
-        write_toml(self.configuration, document)
+        if "provenance" in document:
+            sealed = seal_of({key: value for key, value in document.items() if key not in paths})
+            document["provenance"] = {**document["provenance"], SEAL: sealed}
+        atomic.write_toml(self.configuration, document)
 
     def relative(self, path: str | Path) -> str:
         """A path as seen from the run, so that a folder with data and run can be moved as a whole."""
@@ -245,7 +238,7 @@ class RoundLog:
     def __init__(self, path: Path, keep_rounds: int = 0) -> None:
         self.path = path
         if path.exists():
-            write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
+            atomic.write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
         with storage_errors(path):
             self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
 

@@ -24,7 +24,7 @@ from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.claim import model_digest, provenance_of
 from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
-from fastadmm.runs.display import Display, Notes
+from fastadmm.runs.display import Display
 from fastadmm.runs.plan import SHARE, Plan, available_memory, check_limit, make_plan
 from fastadmm.runs.result import class_rows, make_solver, unproved_parties
 from fastadmm.settings.checks import parse_bytes
@@ -37,8 +37,7 @@ from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
-from fastadmm.store.streamed import load_block
-from fastadmm.store.table_columns import column_values, table_columns
+from fastadmm.store.streamed import column_values, load_block, table_columns
 
 #: A partition, that of test rows, and the loss.
 Opened = tuple[Partition, Partition | None, Loss]
@@ -54,7 +53,7 @@ class CheckedRun:
     plan: Plan
 
 
-def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
+def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test, loss = open_run(config)
     plan, free = plan_of(config, (partition, test, loss), partition.parties, Engine(config.threads).n_threads)
@@ -161,7 +160,7 @@ class LoadedRun:
     early: EarlyStopping | None
     spilled: bool
     class_rows: dict[str, Any]  # training rows of each class, as result.json has them
-    looks: tuple[str, ...]  # what was seen and shown
+    looks: list[str]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run."""
@@ -282,7 +281,7 @@ def load_run(
         provenance["warm_start"] = model_digest(model)
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
-    looks = tuple(doubts(partition.task, loss))
+    looks = doubts(partition.task, loss)
     return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, classes, looks)
 
 
@@ -340,7 +339,7 @@ def look_at(
             lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
     for line in lines:
         display.note(line)
-    return replace(loaded, looks=(*loaded.looks, *lines))
+    return replace(loaded, looks=[*loaded.looks, *lines])
 
 
 def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:

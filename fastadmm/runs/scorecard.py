@@ -26,7 +26,7 @@ from fastadmm.store.encoder import Bins, ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
 from fastadmm.store.partition import Partition, create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
-from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
+from fastadmm.store.streamed import TableColumn, column_values, table_columns, transform_for
 
 Array = np.ndarray
 

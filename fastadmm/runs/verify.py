@@ -12,15 +12,7 @@ import numpy as np
 from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
-from fastadmm.runs.claim import (
-    DUAL,
-    OLD,
-    data_digest,
-    model_digest,
-    provenance_of,
-    read_dual,
-    settings_digest,
-)
+from fastadmm.runs import claim as claims
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.plain import Columns, Rows
@@ -94,7 +86,7 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
         raise FormatError(f"{shown(path)}: no result of a run that made a model")
     statement = result.get("certificate") if convex else {**result, "claim": result.get("status")}
     if statement is None:
-        raise FormatError(f"{place}: {OLD}; train again to have it checked")
+        raise FormatError(f"{place}: {claims.OLD}; train again to have it checked")
     if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
         raise FormatError(f"{shown(path)}: key 'certificate' is damaged")
     model = open_model(run / "model")
@@ -118,13 +110,13 @@ def _differing(
     statement: dict[str, Any], config: RunConfig, model: Model, partition: Partition, *, whole: bool
 ) -> str:
     """What the statement is not of; empty where all digests agree."""
-    provenance = provenance_of(partition)
+    provenance = claims.provenance_of(partition)
     if not whole:
         del provenance["content"]
     checked = {
-        "weights": ("the weights in model/ are", model_digest(model)),
-        "settings": ("the settings in run.toml are", settings_digest(config.to_toml(), model.lam)),
-        "data": (f"the data in {shown(partition.path)} are", data_digest(provenance)),
+        "weights": ("the weights in model/ are", claims.model_digest(model)),
+        "settings": ("the settings in run.toml are", claims.settings_digest(config.to_toml(), model.lam)),
+        "data": (f"the data in {shown(partition.path)} are", claims.data_digest(provenance)),
     }
     for name, (what, digest) in checked.items():
         if (name in statement or whole) and statement.get(name) != digest:
@@ -157,9 +149,10 @@ def _read(
 
 def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) -> Recomputed:
     rows, columns, intercept, fitted = read
-    dual = read_dual(run, len(rows.y) * len(intercept))
+    dual = claims.read_dual(run, len(rows.y) * len(intercept))
     if dual is None and rows.loss in ("hinge", "quantile"):
-        raise StorageError(f"{shown(run / DUAL)}: no such file, and a loss with kinks needs it; train again")
+        said = "no such file, and a loss with kinks needs it; train again"
+        raise StorageError(f"{shown(run / claims.DUAL)}: {said}")
     within = statement.get("within") if statement["claim"] == "certified_within" else None
     reach = within.get("reach") if isinstance(within, dict) else None
     vector = None if dual is None else dual.reshape(len(intercept), -1)

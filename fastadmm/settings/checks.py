@@ -16,7 +16,7 @@ from fastadmm.settings.setting import Setting, settings_of
 
 _BASES = (("", 1000), ("i", 1024))
 _UNITS = {"": 1} | {f"{unit}{i}": base**k for k, unit in enumerate("kmgt", 1) for i, base in _BASES}
-_DECIMAL = (("kB", 10**3), ("MB", 10**6), ("GB", 10**9))
+_DECIMAL = (("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12))
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?|)b?\s*", re.IGNORECASE)
 
 

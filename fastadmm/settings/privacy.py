@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from inspect import Parameter, Signature, cleandoc, formatannotation
+from inspect import Parameter, Signature, cleandoc, formatannotation, signature
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
@@ -44,6 +44,30 @@ _mode = partial(
 )
 
 
+class _Settings(TypedDict, total=False):
+    """Those of all modes, for checkers of types and editors; at run time the modes' classes decide."""
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    label_epsilon: float | None
+    sampler: str
+    seed: int | None
+    total_epsilon: float | None
+    public_scaling: bool
+    allow_infinite_epsilon: bool
+    rounds: int
+    ball: float
+    target_clip: float | None
+    message_clip: float | None
+    message_center: float
+    shrink: bool
+    model_share: float
+    model_epsilon_max: float
+    row_norm: float | None
+    label_party: str | None
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
@@ -54,45 +78,16 @@ class Privacy:
     mode: str = _mode(default="none")
     __signature__: ClassVar[Signature]
 
-    if TYPE_CHECKING:  # what checkers of types and editors know; at run time the modes' classes decide
-
-        def __new__(
-            cls,
-            mode: str = "none",
-            *,
-            epsilon: float = ...,
-            delta: float = ...,
-            adjacency: str = ...,
-            label_epsilon: float | None = ...,
-            sampler: str = ...,
-            seed: int | None = ...,
-            total_epsilon: float | None = ...,
-            public_scaling: bool = ...,
-            allow_infinite_epsilon: bool = ...,
-            rounds: int = ...,
-            ball: float = ...,
-            target_clip: float | None = ...,
-            message_clip: float | None = ...,
-            message_center: float = ...,
-            shrink: bool = ...,
-            model_share: float = ...,
-            model_epsilon_max: float = ...,
-            row_norm: float | None = ...,
-            label_party: str | None = ...,
-        ) -> Privacy: ...
-
-    else:
-
-        def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
-            """Settings of the mode's class; that of ``__init__`` is called next."""
-            kind: type[Privacy] = cls
-            if cls not in _KINDS.values():
-                if mode not in MODES:
-                    raise ConfigError(f"mode: unknown choice {mode!r}; {choose_instead(mode, MODES)}")
-                kind = _KINDS[mode]
-            for name in settings:
-                _check_name(name, kind)
-            return object.__new__(kind)
+    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Unpack[_Settings]) -> Privacy:
+        """Settings of the mode's class; that of ``__init__`` is called next."""
+        kind: type[Privacy] = cls
+        if cls not in _KINDS.values():
+            if mode not in MODES:
+                raise ConfigError(f"mode: unknown choice {mode!r}; {choose_instead(mode, MODES)}")
+            kind = _KINDS[mode]
+        for name in settings:
+            _check_name(name, kind)
+        return object.__new__(kind)
 
     def __post_init__(self) -> None:
         if self.mode != type(self).mode:
@@ -353,29 +348,24 @@ def settings_of_modes() -> dict[str, Setting]:
     return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
 
 
-def _plain(*kinds: type) -> Signature:
+def _signature(*kinds: Any) -> Signature:
     """The settings of modes with the types of their values only, for ``help``."""
-    types = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
-    given = {field.name: field.default for kind in reversed(kinds) for field in fields(kind)}
-    by_name = Parameter.KEYWORD_ONLY
-    parameters = [Parameter(n, by_name, default=v, annotation=types[n]) for n, v in given.items()]
-    parameters[0] = parameters[0].replace(kind=Parameter.POSITIONAL_OR_KEYWORD)
-    return Signature(parameters)
+    made = (signature(kind.__init__, eval_str=True).parameters for kind in reversed(kinds))
+    _, mode, *others = {name: p for parameters in made for name, p in parameters.items()}.values()
+    return Signature([mode, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in others)])
 
 
-def _documented(signature: Signature) -> str:
-    """A section on all settings, of their declarations."""
-    told = {key: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", s.doc) for key, s in settings_of_modes().items()}
-    entries = [
-        f"{n} : {formatannotation(p.annotation)}\n    {told[n]}" for n, p in signature.parameters.items()
-    ]
-    return "\n".join([cleandoc(Privacy.__doc__ or ""), "", "Parameters", "----------", *entries])
+for _kind in (*_KINDS.values(), Privacy):
+    _kind.__signature__ = _signature(*(_KINDS.values() if _kind is Privacy else (_kind,)))
 
+_without_links = partial(re.compile(r"\[([^]]*)\]\([^)]*\)").sub, r"\1")
 
-for _kind in _KINDS.values():
-    _kind.__signature__ = _plain(_kind)
-Privacy.__signature__ = _plain(*_KINDS.values())
-Privacy.__doc__ = _documented(Privacy.__signature__)
+#: The section on all settings, of their declarations.
+_ENTRIES = [
+    f"{name} : {formatannotation(p.annotation)}\n    {_without_links(settings_of_modes()[name].doc)}"
+    for name, p in Privacy.__signature__.parameters.items()
+]
+Privacy.__doc__ = "\n".join([cleandoc(Privacy.__doc__ or ""), "", "Parameters", "----------", *_ENTRIES])
 
 
 def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:

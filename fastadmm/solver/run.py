@@ -126,5 +126,5 @@ class Run(Protocol):
         return {}
 
     def compare(self, weights: list[np.ndarray], intercept: Any) -> Any:
-        """A private result beside what sending nothing gives, as a ``Comparison``; else None."""
+        """A private result beside what sending nothing gives, as ``result.json`` has it; else None."""
         return None

@@ -17,15 +17,8 @@ from urllib.parse import urlsplit
 from fastadmm.errors import ConfigError, FastadmmError, StorageError
 from fastadmm.files.atomic import storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.privacy.published import (
-    is_private,
-    privacy_facts,
-    result_numbers,
-    result_texts,
-    round_numbers,
-    settings_of,
-)
-from fastadmm.runs.display import Silent
+from fastadmm.privacy import published
+from fastadmm.runs.display import Display
 from fastadmm.runs.folder import damaged
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
@@ -185,11 +178,11 @@ def tracked(run: str | Path, targets: Sequence[str] = (), display: Any = None) -
         tracking.close()
 
 
-class Tracking:
+class Tracking(Display):
     """Display and log of one run; made by :func:`tracked`."""
 
     def __init__(self, run: Path, uris: Sequence[str], display: Any = None) -> None:
-        self.run, self.display = run, display if display is not None else Silent()
+        self.run, self.display = run, display if display is not None else Display()
         self.private = True  # until the statement says otherwise
         self.parties: list[str] = []
         # Before anything is trained: a missing library or a server that is down is said now.
@@ -208,13 +201,13 @@ class Tracking:
 
             records = read_records(self.run)
             statement, provenance = records.privacy, records.config.get("provenance")
-            self.private = statement is None or is_private(statement, records.config)
+            self.private = statement is None or published.is_private(statement, records.config)
             content = provenance.get("content") if isinstance(provenance, dict) else None
             self.parties = list(content) if isinstance(content, dict) else []  # digests by their names
             first = int(records.history.round[-1]) + 1 if len(records.history) else 1
-            facts = {} if statement is None else privacy_facts(statement)
+            facts = {} if statement is None else published.privacy_facts(statement)
             for tracker in trackers:
-                tracker.begin(settings_of(records.config), facts, first)
+                tracker.begin(published.settings_of(records.config), facts, first)
                 self._open_trackers.append(tracker)
             write_json(self.run / STATE, {"logs": [tracker.state() for tracker in trackers]})
         self.display.start(target, max_rounds)
@@ -222,7 +215,7 @@ class Tracking:
     def round(self, record: RoundRecord) -> None:
         """Log a round, and show it."""
         if self._open_trackers:
-            values = round_numbers(record, self.parties, private=self.private)
+            values = published.round_numbers(record, self.parties, private=self.private)
             self._each("round", record.round, values)
         self.display.round(record)
 
@@ -233,8 +226,8 @@ class Tracking:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Log the result and close the logs."""
-        texts = result_texts(result, private=self.private)
-        self._end(texts["status"], result_numbers(result, private=self.private), texts)
+        texts = published.result_texts(result, private=self.private)
+        self._end(texts["status"], published.result_numbers(result, private=self.private), texts)
         return result
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
-from fastadmm.runs.display import Notes, Silent, stop_on_signal
+from fastadmm.runs.display import Display, stop_on_signal
 from fastadmm.runs.folder import RunFolder, damaged
 from fastadmm.runs.load import check_run, load_run, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
@@ -332,27 +332,20 @@ PARTIAL = "worth.partial"
 _OTHER = "delete it", "not what `fastadmm worth` writes"
 
 
-class WorthDisplay(Notes, Protocol):
-    """Where the work shows what it does."""
-
-    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
-        """One coalition is done."""
-
-
 def worth_of_run(
     run: Path,
     *,
     test: Path | None = None,
     label_party: str | None = None,
     threads: int | None = None,
-    display: WorthDisplay | None = None,
+    display: Display | None = None,
     **how: Any,
 ) -> Worth | None:
     """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
 
     ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
     """
-    display, folder, place = display or Silent(), RunFolder(run), shown(run)
+    display, folder, place = display or Display(), RunFolder(run), shown(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
     config = found.config
