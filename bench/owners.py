@@ -366,6 +366,8 @@ def measure_scenarios(
 def measure_forecast(data: Path) -> list[dict[str, Any]]:
     """Measured over forecast mean gap of the constant step on the loans: eps, T and mechanisms."""
     from fastadmm.owners.forecast import Forecast, Member, Pilot
+    from fastadmm.owners.mechanism import make_bound
+    from fastadmm.settings.owners import OwnerSettings
 
     from owner_repetitions import repeat_insecurely
 
@@ -381,9 +383,11 @@ def measure_forecast(data: Path) -> list[dict[str, Any]]:
         for rounds in (10, 40):
             for epsilon in (0.3, 1.0, 3.0, 10.0):
                 members = tuple(Member(f"bank-{k}", 3000, epsilon) for k in range(3))
-                forecast = Forecast(
-                    members, pilot, mechanism, DELTA, 8.0, rounds, "constant", 1.0 / float(h.max())
+                settings = OwnerSettings(
+                    "", mechanism=mechanism, delta=DELTA, rounds=rounds, method="constant", bound="clip:8"
                 )
+                bound = make_bound(settings, population.loss, len(h))
+                forecast = Forecast(members, pilot, settings, 1.0 / float(h.max()), bound)
                 variance = forecast.answer_variance(members[0], rounds)
                 scale = math.sqrt(variance / 2 if mechanism == "laplace" else variance)
                 models, _ = repeat_insecurely(

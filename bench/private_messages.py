@@ -42,7 +42,7 @@ def load(folder: Path) -> Any:
 def measure(problem: Any) -> dict[str, Any]:
     """Losses of the pooled model, of every budget and of the baselines."""
     from fastadmm.engine.engine import Engine
-    from fastadmm.privacy.private_run import mean_loss
+    from fastadmm.solver.early_stopping import mean_loss
 
     pooled = solve(problem, SolverOptions(gap=1e-6))
     with Engine() as engine:

@@ -119,8 +119,9 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
     """One case; see :func:`measure`."""
     from fastadmm import Privacy, SolverOptions, make_problem
     from fastadmm.privacy.fusion import FusionSolver
-    from fastadmm.privacy.private_run import late_fusion, mean_loss
+    from fastadmm.privacy.private_run import late_fusion
     from fastadmm.problem.problem import TestSet
+    from fastadmm.solver.early_stopping import mean_loss
     from fastadmm.solver.solver import solve
 
     X, y, Xt, yt = load(name, data)

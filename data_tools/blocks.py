@@ -1,25 +1,34 @@
-"""Blocks of rows: what readers yield, what is added up over them, and how they are stored.
+"""Blocks of rows: what readers yield, what is added up over them, how they are stored, and where they go.
 
 Statistics of columns take one pass: chunks are reduced to counts, means and sums of squared deviations, and
 merged by the update of Chan, Golub and LeVeque (1983). Unlike sums of squares, this loses no accuracy where
-means are large.
+means are large. Where a partition goes is checked before anything is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from operator import call
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fastadmm.data_tools.label_columns import LabelCollector
 from fastadmm.data_tools.opening import OnRead
-from fastadmm.errors import InputError
+from fastadmm.data_tools.per_table import TableOptions
+from fastadmm.errors import FastadmmError, InputError, StorageError
+from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
 from fastadmm.store.block_file import make_csr
 from scipy import sparse
 
 if TYPE_CHECKING:
+    from fastadmm.store.label_file import LabelData
+    from fastadmm.store.partition import Partition
     from fastadmm.store.transform import Transform
 
 #: Some rows: float64, finite; CSR with sorted, distinct column indices.
@@ -32,23 +41,6 @@ class Block:
 
     X: Rows  # ``(k, d)``
     labels: np.ndarray  # ``(k,)`` float64, or object (strings, stripped) where the source keeps text labels
-
-
-class Source(Protocol):
-    """A data file that can be streamed any number of times."""
-
-    path: str  # for messages
-    kind: str  # what the blocks hold
-    feature_names: list[str] | None  # none where the format has no names (LIBSVM, NPZ)
-
-    @property
-    def n_features(self) -> int | None:
-        """Read-only here, so that a reader may promise an int."""
-        ...
-
-    def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows from the beginning."""
-        ...
 
 
 #: A sparse block with more than this fraction of non-zeros is stored dense.
@@ -177,11 +169,11 @@ def fit_transform_of(
 
 
 class Scan:
-    """What the first pass over sources finds."""
+    """What the first pass over sources finds: readers with path, kind, names of features, and blocks."""
 
     def __init__(
         self,
-        readers: Sequence[Source],
+        readers: Sequence[Any],
         on_read: OnRead | None = None,
         statistics: ColumnStatistics | None = None,
         look: Callable[[Block], None] | None = None,
@@ -213,3 +205,93 @@ class Scan:
         self.nonzeros = np.pad(self.nonzeros, (0, self.width - len(self.nonzeros)))
         if statistics is not None:
             statistics.widen(self.width)
+
+
+# --- where a partition goes -----------------------------------------------------------------------------
+
+
+#: Number of a party, number of the first row, and consecutive rows of the party's block.
+Piece: TypeAlias = "tuple[int, int, Any]"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a partition needs, nothing of it written."""
+
+    parties: Sequence[dict[str, Any]]  # what the writer of each party's file is told
+    blocks: Callable[[Progress | None], Generator[list[Piece], None, None]]
+    labels: LabelData | None
+    task: str
+    source: str  # name of the first table
+    n_samples: int
+    ids: np.ndarray | None = None  # of the rows, where they are stored
+    digest: str = ""  # of the ids
+    compression: str = "none"
+    report: list[str] = field(default_factory=list)  # what a user should know: joined rows, filled cells ...
+    columns: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what they were taken for
+    test: Plan | None = None  # rows that are held out
+
+
+def check_out(out: str | Path, force: bool) -> None:
+    """Refuse early what the store would refuse only after reading everything."""
+    with storage_errors(out):
+        if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
+            raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
+        refuse_parent(out)
+
+
+def write_planned(
+    plan: Callable[[TableOptions, Path, Progress | None], Plan],
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Partition:
+    """Plan a partition, and write it."""
+    check_out(out, force)
+    made = plan(TableOptions(**options), Path(out).absolute().parent, progress)
+    return write_plan(made, out, force=force, progress=progress)
+
+
+def write_plan(
+    plan: Plan, out: str | Path, *, force: bool = False, progress: Progress | None = None
+) -> Partition:
+    """Write a planned partition; with held-out rows a directory of two, and return that of training."""
+    from fastadmm.engine.engine import default_threads
+    from fastadmm.store.label_file import write_columns
+    from fastadmm.store.partition import create_partition, open_partition
+
+    if plan.test is not None:
+        with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
+            try:
+                write_plan(replace(plan, test=None), folder / "train.parts", progress=progress)
+                write_plan(plan.test, folder / "test.parts", progress=progress)
+            except FastadmmError as error:
+                error.args = (str(error).replace(shown(folder), shown(out)),)
+                raise
+        return open_partition(Path(out) / "train.parts", require_labels=False)
+    ids, labels = plan.ids, plan.labels
+    with create_partition(out, task=plan.task, source=plan.source, force=force) as partition:
+        writers: list[Any] = [
+            partition.party(n_features=len(p["feature_names"]), **p, compression=plan.compression)
+            for p in plan.parties
+        ]
+
+        def append(piece: Piece) -> None:
+            m, start, rows = piece
+            writers[m].append(rows, None if ids is None else ids[start : start + rows.shape[0]])
+
+        # Each party has a file of its own. No file is written by the main thread: an interrupt, which is
+        # raised there alone, would pass through HDF5.
+        threads = min(len(writers), default_threads())
+        with ThreadPoolExecutor(threads) as pool, closing(plan.blocks(progress)) as blocks:
+            for block in blocks:
+                list(pool.map(append, block))
+            if labels is not None:
+                how = {"classes": labels.classes, "reading": labels.reading, "exposure": labels.exposure}
+                target = partition.labels(**how)
+                pool.submit(write_columns, target, labels, ids).result()
+                writers.append(target)
+            list(pool.map(call, [writer.close for writer in writers]))
+    return open_partition(out, require_labels=False)

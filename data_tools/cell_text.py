@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import CellReading
 
 _SYMBOLS = "$€£¥₹₽₩₺₴₫₦"
 _CODES = [

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 import numpy as np
-from fastadmm.data_tools.cell_text import (
-    KNOWN_UNITS,
-    MAGNITUDES,
-    Written,
-    candidates,
-    date_formats,
-    is_date,
-    is_time,
-    to_number,
-    value_of,
-    written,
-)
+from fastadmm.data_tools import cell_text
 from fastadmm.data_tools.columns import (
     EXACT,
     NOT_FINITE,
@@ -37,8 +26,7 @@ from fastadmm.data_tools.columns import (
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.judging.looks import called_id, say
-from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import DATE_KINDS, KINDS, CellReading, ColumnEncoding, Encoder
 
 _NO_DIGIT = re.compile(r"\D|[eE].*")
 _KEEP = "keep the texts as categories with --categorical {name}"
@@ -88,11 +76,11 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
         return CellReading()
     look = _Look(table, name, column, cells, typing)
     if kind in DATE_KINDS:
-        others = [cell for cell in cells if style and to_number(cell, kind, style) is None]
+        others = [cell for cell in cells if style and cell_text.to_number(cell, kind, style) is None]
         look.refuse_others(others, f"a date in the format {style}")
         return CellReading(kind, dates=style or look.date_format(kind), from_rows=not style)
     if kind == "hours":
-        look.refuse_others([cell for cell in cells if not is_time(cell)], "a time such as 14:30")
+        look.refuse_others([cell for cell in cells if not cell_text.is_time(cell)], "a time such as 14:30")
         return CellReading(kind)
     reading = look.numbers(forced=kind == "number")
     if reading is None and kind == "number":
@@ -120,8 +108,8 @@ class _Look:
 
     def numbers(self, forced: bool) -> CellReading | None:
         """The one reading of the cells as numbers; None where they are none."""
-        found = {cell: parts for cell in self.cells if (parts := written(cell)) is not None}
-        known = {cell: parts for cell, parts in found.items() if parts.unit in KNOWN_UNITS}
+        found = {cell: parts for cell in self.cells if (parts := cell_text.written(cell)) is not None}
+        known = {cell: parts for cell, parts in found.items() if parts.unit in cell_text.KNOWN_UNITS}
         if not known:
             known = found if self._one_unit(found, forced) else {}
         if not known:
@@ -129,12 +117,12 @@ class _Look:
         if others := [cell for cell in self.cells if cell not in known]:
             refuse_mixed(self.table, self.name, self.column, others)
         unit = self._unit({cell: parts.unit for cell, parts in known.items()})
-        readings = candidates(list(known.values()), self.typing.decimal)
+        readings = cell_text.candidates(list(known.values()), self.typing.decimal)
         if not readings:
             self._refuse_marks(known)
         if len(readings) > 1:
-            cell = next(c for c, p in known.items() if len({value_of(p, r) for r in readings}) > 1)
-            one, other = (f"{value_of(known[cell], reading):.15g}" for reading in readings)
+            cell = next(c for c, p in known.items() if len({cell_text.value_of(p, r) for r in readings}) > 1)
+            one, other = (f"{cell_text.value_of(known[cell], reading):.15g}" for reading in readings)
             problem = "and no cell of the column decides: pass --decimal '.' or ','"
             raise self.refused(cell, f"could be {one} or {other}, {problem}")
         if all(map(is_number, known)) and readings[0].plain:
@@ -142,16 +130,16 @@ class _Look:
         reading = replace(readings[0], unit=unit, from_rows=self.typing.decimal is None)
         return replace(reading, from_rows=True) if reading.plain else reading
 
-    def _one_unit(self, found: Mapping[str, Written], forced: bool) -> bool:
+    def _one_unit(self, found: Mapping[str, cell_text.Written], forced: bool) -> bool:
         """Whether all cells are numbers with one unknown unit, which the user wants to leave out."""
         units = {parts.unit for parts in found.values()}
-        if len(found) < len(self.cells) or not (len(units) == 1 or units <= MAGNITUDES | {""}):
+        if len(found) < len(self.cells) or not (len(units) == 1 or units <= cell_text.MAGNITUDES | {""}):
             return False
         if len(self.cells) < 2 and not forced:
             return False
         cell = self.cells[0]
         unit = found[cell].unit
-        if unit in MAGNITUDES and self.typing.kinds.get(self.name) != "number":
+        if unit in cell_text.MAGNITUDES and self.typing.kinds.get(self.name) != "number":
             raise self.refused(cell, f"is short for a number ({unit!r}): write it out, or {_KEEP}")
         if not forced:
             problem = f"is a number with the unit {unit!r}: pass --types {{name}}=number, or {_KEEP}"
@@ -171,11 +159,11 @@ class _Look:
             raise self.refused(bare, f"has no {given[0]}, as {{other}} has: {_ALIKE}", first[given[0]])
         return given[0]
 
-    def _refuse_marks(self, known: Mapping[str, Written]) -> None:
+    def _refuse_marks(self, known: Mapping[str, cell_text.Written]) -> None:
         cells, decimal = list(known), self.typing.decimal
 
         def fits(*some: str) -> bool:
-            return bool(candidates([known[cell] for cell in some], decimal))
+            return bool(cell_text.candidates([known[cell] for cell in some], decimal))
 
         for cell in cells if decimal is not None else ():
             if not fits(cell):
@@ -188,15 +176,15 @@ class _Look:
     def date_format(self, kind: str) -> str:
         """The one format of all cells."""
         compact = all(map(_COMPACT.fullmatch, self.cells))
-        styles = ["%Y%m%d"] if compact else date_formats(self.cells)
+        styles = ["%Y%m%d"] if compact else cell_text.date_formats(self.cells)
         if len(styles) == 1 and "%y" not in styles[0]:
             return styles[0]
         first = self.cells[0]
         if styles:
             either = " or ".join(f"--types {{name}}={kind}:{style}" for style in styles[:2])
             raise self.refused(first, f"leaves day, month or century uncertain: pass {either}")
-        self.refuse_others([cell for cell in self.cells if not is_date(cell)], "a date")
-        other = next(cell for cell in self.cells if not date_formats([first, cell]))
+        self.refuse_others([cell for cell in self.cells if not cell_text.is_date(cell)], "a date")
+        other = next(cell for cell in self.cells if not cell_text.date_formats([first, cell]))
         raise self.refused(other, "has another format than {other}: write dates alike, as 2024-01-31", first)
 
     def refuse_others(self, cells: Sequence[str], what: str) -> None:
@@ -206,7 +194,7 @@ class _Look:
 
     def refuse_other_kinds(self) -> None:
         """Refuse dates, times and fractions, which are no categories unless somebody says so."""
-        dates = dict.fromkeys(filter(is_date, self.cells))
+        dates = dict.fromkeys(filter(cell_text.is_date, self.cells))
         also, first = f"{_KEEP}, or leave it out with --drop {{name}}", self.cells[0]
         if 2 * len(dates) > len(self.cells):
             date = next(iter(dates))
@@ -215,7 +203,7 @@ class _Look:
                 raise self.refused(other, f"is not a date, as {{other}} is: {remedy}", date)
             kinds = "days (since 1970), year, month or weekday"
             raise self.refused(date, f"is a date: pass --types {{name}}={kinds}, {also}")
-        if all(map(is_time, self.cells)):
+        if all(map(cell_text.is_time, self.cells)):
             raise self.refused(first, f"is a time: pass --types {{name}}=hours, {also}")
         if all(map(_RATIO.fullmatch, self.cells)):
             what = "looks like a fraction or two numbers: write them as numbers"
@@ -288,15 +276,15 @@ def _undecided(cell: str, reading: CellReading) -> bool:
 
 def _value(cell: str, reading: CellReading) -> float | None:
     if reading.kind != "number":
-        return to_number(cell, reading.kind, reading.dates)
+        return cell_text.to_number(cell, reading.kind, reading.dates)
     if reading.plain:
         return float(cell) if is_number(cell) else None
-    parts = written(cell)
+    parts = cell_text.written(cell)
     # As in recognise(): a currency may be left out, a per cent sign or another unit may not.
-    optional = reading.unit in KNOWN_UNITS - {"%", "‰"}
+    optional = reading.unit in cell_text.KNOWN_UNITS - {"%", "‰"}
     if parts is None or not (parts.unit == reading.unit or (optional and not parts.unit)):
         return None
-    return value_of(parts, reading)
+    return cell_text.value_of(parts, reading)
 
 
 # --- doubts about columns, of which the user is told -------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.files.atomic import storage_errors, write_all
+from fastadmm.files.atomic import storage_errors
 
 _LONG = re.compile(r"[-+]?(\d{16,})(?:\.0*)?")
 _QUOTES = {"''", "``", "`'", "‘’", "‚‘", "“”", "„“", "„”", "«»", "»«"}
@@ -43,7 +43,7 @@ MISSING = {"", "nan", "na", "n/a", "null"}
 #: Truth values, as they are written in small letters.
 TRUTH = {"true": 1.0, "t": 1.0, "false": 0.0, "f": 0.0}
 
-#: Bytes of a table's columns that are kept in memory.
+#: Bytes of a table's columns that are kept in memory, where the others have a folder.
 IN_MEMORY = 64 << 20
 
 #: Values looked at together: 1 << 20 are 8 MB.
@@ -124,8 +124,7 @@ class Numbers:
 
     values: np.ndarray  # ``(k,)`` float64, NaN where missing
     zeros: str = ""  # one that begins with a zero, or ``""``
-    pointed: bool = False  # whether some have a point; one that cannot group thousands
-    ungrouped: bool = False  # whether some have a point; one that cannot group thousands
+    points: int = 0  # 1: some cells have points; 2: one that cannot group thousands
 
 
 @dataclass(frozen=True)
@@ -166,52 +165,30 @@ def words_of(cells: Iterable[str]) -> Words:
 # --- whole columns ---------------------------------------------------------------------------------------
 
 
-class Scratch:
-    """Where arrays grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name."""
-
-    def __init__(self, folder: str | Path | None = None) -> None:
-        self.folder, self._left = folder, IN_MEMORY
-
-    def keeps(self, size: int) -> bool:
-        """Whether that many bytes more are kept in memory."""
-        self._left -= size
-        return self.folder is None or self._left >= 0
-
-
 class Growing:
-    """An array that is given in pieces."""
+    """An array that is given in pieces: with a folder, more bytes than so many lie there without a name."""
 
-    def __init__(self, scratch: Scratch, dtype: Any) -> None:
-        self._scratch, self._dtype = scratch, np.dtype(dtype)
-        self._chunks: list[np.ndarray] = []
-        self._file: Any = None  # gone when it is closed
+    def __init__(self, folder: str | Path | None, most: int, dtype: Any) -> None:
+        self._folder, self._dtype = None if folder is None else str(folder), np.dtype(dtype)
+        self._most = 0 if folder is None else max(1, most)  # 0: all
+        self._file = tempfile.SpooledTemporaryFile(self._most, dir=self._folder, prefix=".fastadmm-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
         self.size = 0
 
     def append(self, values: np.ndarray) -> None:
         """Add values, shape ``(k,)``."""
-        values = np.ascontiguousarray(values, dtype=self._dtype)
         self.size += len(values)
-        self._chunks.append(values)
-        if self._file is None and self._scratch.keeps(values.nbytes):
-            return
-        folder = self._scratch.folder
-        assert folder is not None
-        with storage_errors(folder, "write"):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=folder, prefix=".fastadmm-", buffering=0)  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            for chunk in self._chunks:
-                write_all(self._file.fileno(), chunk.tobytes())
-        self._chunks = []
+        with storage_errors(str(self._folder), "write"):
+            self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
 
     def array(self) -> np.ndarray:
         """All values; read from the file as they are needed."""
-        if self._file is None:
-            if len(self._chunks) > 1:
-                self._chunks = [np.concatenate(self._chunks)]
-            return self._chunks[0] if self._chunks else np.empty(0, dtype=self._dtype)
-        with storage_errors(str(self._scratch.folder), "read"):
-            return np.memmap(self._file, self._dtype, "r", shape=(self.size,))
+        with storage_errors(str(self._folder), "read"):
+            if self.size and 0 < self._most < self.size * self._dtype.itemsize:
+                self._file.flush()
+                return np.memmap(self._file, self._dtype, "r", shape=(self.size,))
+            self._file.seek(0)
+            return np.frombuffer(self._file.read(), dtype=self._dtype)
 
 
 @dataclass(frozen=True)

@@ -12,30 +12,31 @@ import numpy as np
 from fastadmm.data_tools.blocks import (
     Block,
     ColumnStatistics,
+    Piece,
+    Plan,
     Progress,
     Rows,
     Scan,
-    Source,
     Steps,
     fit_transform_of,
     stored,
     stored_kind,
     widened,
+    write_planned,
 )
-from fastadmm.data_tools.convert_tables import plan_one_table
-from fastadmm.data_tools.destination import Piece, Plan, write_planned
-from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile, source_files
-from fastadmm.data_tools.per_table import TableOptions, check_format_options, refuse_fixed
-from fastadmm.data_tools.split import (
+from fastadmm.data_tools.convert_tables import plan_tables
+from fastadmm.data_tools.matrices import LibsvmSource, NpzSource
+from fastadmm.data_tools.opening import SourceFile, in_order, source_files
+from fastadmm.data_tools.per_table import (
     PartyColumns,
+    TableOptions,
+    check_format_options,
     equal_widths,
     is_widths,
     parse_widths,
     party_columns,
+    refuse_fixed,
 )
-from fastadmm.data_tools.threads import in_order
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.h5file import compression_options
@@ -64,7 +65,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     if kind in ("csv", "parquet"):
         # Of one plain CSV table nothing is to be replayed but the names of its columns.
         plain = kind == "csv" and len(files) == 1 and not options.by_column
-        return plan_one_table(options, scratch, progress, plain)
+        return plan_tables(options, scratch, progress, plain)
     if options.by_column:
         raise ConfigError(
             f"{files[0].shown}: {options.by_column[0]} is for CSV tables, not for {kind} (see --format)"
@@ -72,7 +73,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     # All rows of a matrix are looked at to decide who gets which columns.
     like = open_partition(options.like) if options.like is not None else None
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
-    reader = open_matrix(kind, files, shown(options.source), options, declared, scratch)
+    reader = open_matrix(kind, files, options, declared, scratch)
     split = partial(party_columns, options, reader.path, like=like)
     if reader.n_features is not None:  # faults of the split are found before the data are read
         split(reader.n_features)
@@ -112,16 +113,12 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
 
 
 def open_matrix(
-    kind: str,
-    files: Sequence[SourceFile],
-    place: str,
-    options: Any,
-    n_features: int | None,
-    scratch: Path | None,
+    kind: str, files: Sequence[SourceFile], options: Any, n_features: int | None, scratch: Path | None
 ) -> LibsvmSource | NpzSource:
     """The reader of a source without column names."""
     if kind == "npz":
         return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
+    place = None if options.source is None else shown(options.source)
     return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
 
 
@@ -162,7 +159,7 @@ def _declared(options: TableOptions, like: Partition | None, file: SourceFile) -
 
 
 def _blocks(
-    reader: Source,
+    reader: LibsvmSource | NpzSource,
     columns: list[PartyColumns],
     parties: list[dict[str, Any]],
     n_samples: int,

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastadmm.data_tools import encoding
 from fastadmm.data_tools.alignment import Alignment, join
-from fastadmm.data_tools.blocks import ColumnStatistics, Progress, Steps, fit_transform_of, stored
+from fastadmm.data_tools.blocks import (
+    ColumnStatistics,
+    Piece,
+    Plan,
+    Progress,
+    Steps,
+    fit_transform_of,
+    stored,
+    write_planned,
+)
 from fastadmm.data_tools.column_types import column_notes, recognise
 from fastadmm.data_tools.columns import in_quotes, pieces
-from fastadmm.data_tools.destination import Piece, Plan, write_planned
-from fastadmm.data_tools.encoding import (
-    EncodingReport,
-    describe,
-    encode_table,
-    encoder_of,
-    fit_encoder,
-    read_description,
-    refuse_grouped,
-)
-from fastadmm.data_tools.label_columns import Labels, labels_of, require_label
+from fastadmm.data_tools.label_columns import labels_of, require_label
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
     TableOptions,
@@ -32,17 +32,18 @@ from fastadmm.data_tools.per_table import (
     given_options,
     id_columns,
     missing_words,
+    parse_names,
+    party_columns,
     refuse_fixed,
     table_names,
 )
-from fastadmm.data_tools.split import parse_names, party_columns
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.encoder import CellReading, ColumnEncoding
 from fastadmm.store.h5file import compression_options
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def parts_of(parties: Sequence[Any]) -> list[Part]:
     """How the columns of each party of a partition, a model or its points become features."""
     return [
         Part(
-            party.name, encoder_of(party), getattr(party, "transform", Transform()),
+            party.name, encoding.encoder_of(party), getattr(party, "transform", Transform()),
             getattr(party, "kind", "dense"), str(getattr(party, "dtype", "float64")),
         )
         for party in parties
@@ -111,26 +112,22 @@ def convert_tables(
     return write_planned(plan_tables, out, guest=guest, hosts=hosts, **options)
 
 
-def plan_tables(options: TableOptions, scratch: Path | None = None, progress: Progress | None = None) -> Plan:
-    """Read, align and encode tables without writing anything."""
-    _check_options(options)
-    planner = Planner(options, scratch, progress)
-    planner.check_roles()
-    return planner.plan(*join(planner.tables, planner.ids, options))
-
-
-def plan_one_table(
-    options: TableOptions, scratch: Path | None, progress: Progress | None, plain: bool
+def plan_tables(
+    options: TableOptions, scratch: Path | None = None, progress: Progress | None = None, plain: bool = False
 ) -> Plan:
-    """Read and encode one table that is split between parties, without writing anything.
+    """Read, align and encode tables without writing anything, or one table that is split between parties.
 
-    Where nothing but plain numbers is found in a `plain` table, neither encoders nor row numbers are stored.
+    Of one `plain` table neither encoders nor row numbers are stored, where it holds plain numbers alone.
     """
-    options = replace(options, guest=options.source)
+    split = options.source is not None
+    options = replace(options, guest=options.source) if split else options
     _check_options(options)
-    planner = Planner(options, scratch, progress, split=True, plain=plain)
-    planner.find_label()
+    planner = Planner(options, scratch, progress, split=split, plain=plain)
+    if split:
+        planner.find_label()
     planner.check_roles()
+    if not split:
+        return planner.plan(*join(planner.tables, planner.ids, options))
     every = np.arange(planner.tables[0].n_rows)
     return planner.plan(Alignment(every, ""), [every], [])
 
@@ -156,7 +153,7 @@ class Planner:
             self.like = Like.open(options.like)
             self.plain = not self.like.has_encoders
         path, hosts = options.public_columns, options.hosts
-        self.described = None if path is None else read_description(path, options.drop)
+        self.described = None if path is None else encoding.read_description(path, options.drop)
         self.report: list[str] = []
         self.typing = options.typing
         #: What parties are called without names.
@@ -319,7 +316,7 @@ class Planner:
         return Plan(
             told, partial(_blocks, parties), labels, task, Path(self.paths[0]).name, len(ids),
             None if plain else ids, digest, options.compression, self.report,
-            {p.name: describe(p.table, p.encoder, p.rows) for p in parties},
+            {p.name: encoding.describe(p.table, p.encoder, p.rows) for p in parties},
         )  # fmt: skip
 
     def _fit_tables(self, rows: list[np.ndarray]) -> list[Part]:
@@ -359,10 +356,7 @@ class Planner:
     ) -> Part:
         """One party's columns as features; `shown_as`: what those are called that other tables have, too."""
         options, described = self.options, self.described
-        if described is not None:
-            encoder = described.encoder(table, columns, shown_as, options)
-        else:
-            encoder = fit_encoder(table, columns, rows, shown_as, options)
+        encoder = encoding.fit_encoder(table, columns, rows, shown_as, options, described)
         statistics = ColumnStatistics() if options.standardize else None
         # Where nothing is counted or added up, the first look at the rows is when they are written.
         full = all(table.columns[c].full for c in columns)
@@ -378,9 +372,9 @@ class Planner:
         self, table: Table, encoder: Encoder, rows: np.ndarray, statistics: ColumnStatistics | None = None
     ) -> None:
         """Report what is found when all rows are encoded; statistics add up fixed pieces in their order."""
-        report = EncodingReport()
+        report = encoding.EncodingReport()
         for part in pieces(rows, len(encoder.feature_names)) if len(rows) else [rows]:
-            X, found = encode_table(table, encoder, part)
+            X, found = encoding.encode_table(table, encoder, part)
             report.add(found)
             if statistics is not None:
                 statistics.update(X)
@@ -402,7 +396,7 @@ class Planner:
             )
         return [replace(p, table=table, rows=own) for p, table, own in zip(like.parties, tables, rows)]
 
-    def _refuse_grouped(self, parties: Sequence[Part], labels: Labels | None) -> None:
+    def _refuse_grouped(self, parties: Sequence[Part], labels: LabelData | None) -> None:
         """Refuse doubtful points: what one column of a table shows holds for all, and for the label."""
         for table in self.tables:
             encodings = [column for p in parties if p.table is table for column in p.encoder.columns]
@@ -410,7 +404,7 @@ class Planner:
             if target and table is self.tables[0] and name is not None:
                 reading = recognise(table, name, table.columns[name], self.typing)
                 encodings.append(ColumnEncoding(name, reading=str(reading or CellReading())))
-            refuse_grouped(table, encodings, self.typing)
+            encoding.refuse_grouped(table, encodings, self.typing)
 
 
 def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[list[Piece], None, None]:
@@ -420,7 +414,7 @@ def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[lis
     for number, (party, width) in enumerate(zip(parties, widths)):
         start = 0
         for part in pieces(party.rows, 2 * width):  # half as large: three are in memory at once
-            X, _ = encode_table(party.table, party.encoder, part)
+            X, _ = encoding.encode_table(party.table, party.encoder, part)
             yield [(number, start, stored(X, party.kind, party.transform))]
             start += len(part)
             step(len(part) * width)
@@ -428,6 +422,10 @@ def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[lis
 
 def _check_options(options: TableOptions) -> None:
     compression_options(options.compression)
+    if options.source is None:
+        alone = given_options(options, "columns", "parties", "features", "zero_based", "x_key", "y_key")
+        if alone:
+            raise ConfigError(f"{alone[0]}: is for one source, not for tables that are joined by ids")
     if options.guest is None and not options.hosts:
         raise ConfigError("--guest and --host: give the table of at least one party")
     if options.guest is None and options.label is not None:

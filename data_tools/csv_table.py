@@ -32,8 +32,7 @@ from fastadmm.data_tools.columns import (
     is_number,
     words_of,
 )
-from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, check_names
-from fastadmm.data_tools.threads import in_order
+from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, check_names, in_order
 from fastadmm.errors import ConfigError, InputError
 
 #: Separators that are recognised, and their names; the first is taken where there is only one column.
@@ -202,8 +201,7 @@ class CsvFile:
             values = frame[numbers].to_numpy(np.float64)
             whole, decimal = text.are_sure(values, [place[name] for name in numbers])
             for j in np.flatnonzero(whole | decimal).tolist():
-                pointed = bool(decimal[j])
-                cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), "", pointed, pointed)
+                cells[numbers[j]] = Numbers(np.ascontiguousarray(values[:, j]), points=2 * int(decimal[j]))
             for name in ids:
                 own = frame[name].to_numpy()
                 if (np.abs(own) < _LONG_ID).all() and not text.surplus(own[:, None], [place[name]]).any():

@@ -23,8 +23,7 @@ from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
+from fastadmm.store.encoder import DESCRIBED, OTHER, CellReading, ColumnEncoding, Encoder
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
@@ -67,26 +66,25 @@ class EncodingReport:
 
 
 def fit_encoder(
-    table: Table, columns: Sequence[str], rows: np.ndarray, shown: Mapping[str, str], options: TableOptions
+    table: Table,
+    columns: Sequence[str],
+    rows: np.ndarray,
+    shown: Mapping[str, str],
+    options: TableOptions,
+    described: Description | None = None,
 ) -> Encoder:
-    """Infer the type of each column and fit the replacements of missing values."""
-    missing, na = options.missing or "refuse", missing_words(options.na_values)
-    fitted = [
-        _fit_column(table, name, table.columns[name], rows, missing, options.typing) for name in columns
-    ]
-    named = (replace(f, na=words_for(f.name, na), shown=shown.get(f.name, "")) for f in fitted)
-    return checked(Encoder(tuple(named), missing), table)
-
-
-def words_for(name: str, na: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Words that mean "no value" in a column."""
-    return tuple(dict.fromkeys([*na.get("", ()), *na.get(name, ())]))
-
-
-def checked(encoder: Encoder, table: Table) -> Encoder:
-    """An encoder that gives each feature its own name."""
-    twice = [name for name, count in Counter(encoder.feature_names).items() if count > 1]
-    if twice:
+    """The encoder of some columns, fitted to rows or described; each feature has its own name."""
+    missing, na, found = options.missing or "refuse", missing_words(options.na_values), []
+    for name in columns:
+        own = shown.get(name, "")
+        words = tuple(dict.fromkeys([*na.get("", ()), *na.get(name, ())]))
+        if described is None:
+            encoding = _fit_column(table, name, table.columns[name], rows, missing, options.typing)
+        else:
+            encoding = described.encoding(table, name, own, options.typing)
+        found.append(replace(encoding, name=name, na=words, shown=own))
+    encoder = Encoder(tuple(found), missing if described is None else DESCRIBED)
+    if twice := [name for name, count in Counter(encoder.feature_names).items() if count > 1]:
         raise InputError(f"{table.path}: two features would be named {twice[0]!r}: rename a column")
     return encoder
 
@@ -273,34 +271,27 @@ class Description:
         """Columns whose cells are read as text."""
         return [column.name for column in self.columns.values() if column.levels is not None]
 
-    def encoder(
-        self, table: Table, columns: Sequence[str], shown_as: Mapping[str, str], options: TableOptions
-    ) -> Encoder:
-        """The encoder of one party's columns; nothing in it comes from their cells.
+    def encoding(self, table: Table, name: str, shown_as: str, typing: Typing) -> ColumnEncoding:
+        """How a column is encoded; nothing of it comes from its cells.
 
         How numbers are written is stated by options, and not recognised from rows.
         """
-        encodings, typing, na = [], options.typing, missing_words(options.na_values)
-        for name in columns:
-            own = shown_as.get(name, "")
-            key = own if own in self.columns else name
-            if key not in self.columns:
-                raise ConfigError(
-                    f"{self.path}: column {name!r} of {table.path} is not described: describe it, or leave "
-                    f"it out with --drop {quote(name)}"
-                )
-            reading = CellReading()
-            if self.columns[key].levels is None and (typing.decimal is not None or name in typing.kinds):
-                reading = recognise(table, name, table.columns[name], typing) or reading
-            if reading.from_rows:
-                problem = (
-                    "beside --public-columns, options state how numbers are written: give --decimal, or the "
-                    "format of a date, such as --types joined=days:%Y-%m-%d"
-                )
-                raise ConfigError(str(table.refused(name, problem)))
-            words = words_for(name, na)
-            encodings.append(replace(self.columns[key], name=name, shown=own, na=words, reading=str(reading)))
-        return checked(Encoder(tuple(encodings), DESCRIBED), table)
+        known = self.columns.get(shown_as) or self.columns.get(name)
+        if known is None:
+            raise ConfigError(
+                f"{self.path}: column {name!r} of {table.path} is not described: describe it, or leave "
+                f"it out with --drop {quote(name)}"
+            )
+        reading = CellReading()
+        if known.levels is None and (typing.decimal is not None or name in typing.kinds):
+            reading = recognise(table, name, table.columns[name], typing) or reading
+        if reading.from_rows:
+            problem = (
+                "beside --public-columns, options state how numbers are written: give --decimal, or the "
+                "format of a date, such as --types joined=days:%Y-%m-%d"
+            )
+            raise ConfigError(str(table.refused(name, problem)))
+        return replace(known, reading=str(reading))
 
 
 def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:

@@ -6,7 +6,7 @@ import difflib
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,17 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
 from fastadmm.data_tools.column_types import are_truths, as_numbers, read_column, recognise
-from fastadmm.data_tools.columns import Column, is_number, nearest, pieces, words_of
+from fastadmm.data_tools.columns import Column, is_number, nearest, words_of
 from fastadmm.data_tools.per_table import TableOptions
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import CellReading
+from fastadmm.store.label_file import LabelData
 
 #: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
 MAX_CLASSES = 20
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Checked labels."""
-
-    y: np.ndarray
-    task: str
-    classes: tuple[str, ...] | None  # original labels of class 0, 1 and so on, as text; None for regression
-    reading: str = ""  # how they are read as numbers, a CellReading as text
-    weight: np.ndarray | None = None  # of shape (N,): sample weights
-    offset: np.ndarray | None = None  # of shape (N,): what is added to scores
-    exposure: bool = False  # whether these are logarithms of exposures
 
 
 def label_text(value: float | str) -> str:
@@ -89,7 +77,7 @@ class LabelCollector:
         positive: str | None = None,
         *,
         ask: bool = True,
-    ) -> Labels:
+    ) -> LabelData:
         """Check all labels and map them; ``ask`` refuses two words that do not tell which is class 1."""
         if self._words:
             if task == "regression":
@@ -103,7 +91,7 @@ class LabelCollector:
                     raise ConfigError(
                         f"--positive {positive!r}: the labels are of a regression, which has no classes"
                     )
-                return Labels(y, "regression", None)
+                return LabelData(Path(self.path), len(y), "regression", y, None)
             texts, coded = [label_text(value) for value in distinct], np.searchsorted(distinct, y)
         self._chunks = []
         if classes is None:
@@ -116,7 +104,7 @@ class LabelCollector:
             if positive is not None:
                 raise ConfigError(f"--positive {positive!r}: the classes are those of --like")
         numbers = np.array([names.index(text) for text in texts], dtype=np.float64)
-        return Labels(numbers[coded], "classification", names)
+        return LabelData(Path(self.path), len(coded), "classification", numbers[coded], names)
 
     @property
     def _word(self) -> str:
@@ -230,7 +218,7 @@ def labels_of(
     classes: tuple[str, ...] | None = None,
     reading: CellReading | None = None,
     report: list[str] | None = None,
-) -> Labels:
+) -> LabelData:
     """Labels of some rows of a table, with weights and offsets from other columns, as options name them."""
     name = options.label or ""
     column = table.columns[name]
@@ -250,12 +238,11 @@ def labels_of(
             report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
         column = read_column(table, name, column, found, why)
     collector = LabelCollector(table.path)
-    for part in pieces(rows):
-        if column.kind == "number":
-            collector.append(column.values[part])
-        else:
-            used, codes = np.unique(column.values[part], return_inverse=True)
-            collector.append_words(codes, [column.words[k] for k in used.tolist()])
+    if column.kind == "number":
+        collector.append(column.values[rows])
+    else:
+        used, codes = np.unique(column.values[rows], return_inverse=True)
+        collector.append_words(codes, [column.words[k] for k in used.tolist()])
     labels = collector.finish(task, classes, options.positive)
     exposed = options.exposure is not None
     if exposed and (labels.classes is not None or (labels.y < 0).any()):
@@ -265,7 +252,7 @@ def labels_of(
         )
     weights = _numbers(table, rows, "weight", options)
     offsets = offset_of(table, rows, options)
-    return replace(labels, reading=str(found or ""), weight=weights, offset=offsets, exposure=exposed)
+    return replace(labels, reading=str(found or ""), sample_weight=weights, offset=offsets, exposure=exposed)
 
 
 def offset_of(table: Table, rows: np.ndarray, options: TableOptions) -> np.ndarray | None:
@@ -305,7 +292,7 @@ def _numbers(table: Table, rows: np.ndarray, what: str, options: TableOptions) -
 
 def write_label_table(out: Path, table: Path, label: str, alignment: Alignment, **options: Any) -> None:
     """Write the labels of an alignment's rows, and what is kept beside them; a file is replaced."""
-    from fastadmm.store.label_file import LabelWriter, open_labels
+    from fastadmm.store.label_file import LabelWriter, open_labels, write_columns
 
     chosen = TableOptions(label=label, **options)
     known = None if chosen.like is None else open_labels(chosen.like)
@@ -317,4 +304,4 @@ def write_label_table(out: Path, table: Path, label: str, alignment: Alignment, 
     labels = labels_of(read, rows, chosen, task, classes)
     how: dict[str, Any] = {"task": labels.task, "classes": labels.classes, "exposure": labels.exposure}
     with LabelWriter(out, **how, force=True) as writer:
-        writer.append(labels.y, sample_weight=labels.weight, offset=labels.offset, ids=alignment.ids)
+        write_columns(writer, labels, alignment.ids)

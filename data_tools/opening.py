@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import bz2
-import codecs
 import glob
 import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, TypeVar
 
 from fastadmm.errors import InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
@@ -26,7 +27,7 @@ BLOCK_BYTES = 2 << 20
 MAX_LINE_BYTES = 1 << 28
 
 #: First bytes of the compressions that are undone on the fly.
-_COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
+_COMPRESSIONS: tuple[tuple[bytes, str | None, Callable[[Any], Any]], ...] = (
     (b"\x1f\x8b", "gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", "bzip2", bz2.BZ2File),
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
@@ -97,11 +98,9 @@ class SourceFile:
             what = "" if arrays else "a zip archive without arrays, not an NPZ file: unpack it first"
         if what:
             raise self.refused(f"is {what}")
-        self.compression: str | None = None
-        self._decompress: Callable[[BinaryIO], Any] | None = None
-        for magic, name, function in _COMPRESSIONS:
-            if self.magic.startswith(magic):
-                self.compression, self._decompress = name, function
+        known = (own for own in _COMPRESSIONS if self.magic.startswith(own[0]))
+        #: Name of the compression, and what undoes it.
+        _, self.compression, self.decompressed = next(known, (b"", None, lambda raw: raw))
 
     def refused(self, problem: str) -> InputError:
         """The error about the file."""
@@ -125,16 +124,6 @@ class SourceFile:
             same = False
         if not same:
             raise self.refused("changed while it was read; convert it when it is complete")
-
-    def holds_nothing(self) -> bool:
-        """Whether nothing is compressed in the file; what is damaged is for those to say who read it."""
-        if self._decompress is None:
-            return False
-        try:
-            with open(self.path, "rb") as raw, self._decompress(raw) as file:
-                return not file.read(1)
-        except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
-            return False
 
     @property
     def is_zip(self) -> bool:
@@ -182,7 +171,7 @@ class _Guarded(io.RawIOBase):
 
     def __init__(self, source: SourceFile, raw: io.FileIO, on_read: OnRead | None) -> None:
         self._source, self._raw, self._on_read = source, raw, on_read
-        self._inner = source._decompress(raw) if source._decompress else raw
+        self._inner = source.decompressed(raw)
         self._count = self._told = 0
 
     def readable(self) -> bool:
@@ -221,21 +210,18 @@ class _Recoded(io.RawIOBase):
     """Text of another encoding, as UTF-8."""
 
     def __init__(self, source: SourceFile, stream: Any, encoding: str) -> None:
-        self._stream, self._ready = stream, b""
-        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._stream = io.TextIOWrapper(stream, encoding=encoding, newline="")
+        self._ready = b""
         self._problem = f"{source.shown}: not {encoding} text: pass --encoding, or convert the file to UTF-8"
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        raw = b"any"
-        while raw and not self._ready:
-            raw = self._stream.read(1 << 18)
-            try:
-                self._ready = self._decoder.decode(raw, final=not raw).encode("utf-8")
-            except UnicodeError:
-                raise InputError(self._problem) from None
+        try:
+            self._ready = self._ready or self._stream.read(1 << 18).encode("utf-8")
+        except UnicodeError:
+            raise InputError(self._problem) from None
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
@@ -273,7 +259,7 @@ def part_files(path: str | Path) -> list[Path]:
     with storage_errors(path, "read"):
         found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
         parts = sorted(f for f in found if f.name[0] not in "._")
-        filled = [part for part in parts if not _is_empty(part)]
+        filled = [part for part in parts if not part.is_file() or not _is_empty(part)]
     if not filled:
         what = "a directory without data files" if folder else "no file has such a name"
         what = "all parts are empty" if parts else what
@@ -289,10 +275,14 @@ def part_files(path: str | Path) -> list[Path]:
 
 
 def _is_empty(part: Path) -> bool:
-    """Whether a file holds nothing, compressed or not."""
-    if not part.is_file() or (size := part.stat().st_size) > _COMPRESSED_NOTHING:
+    """Whether a file holds nothing, compressed or not; what is damaged is for those to say who read it."""
+    if (size := part.stat().st_size) == 0 or size > _COMPRESSED_NOTHING:
+        return size == 0
+    try:
+        with open(part, "rb") as raw, SourceFile(part).decompressed(raw) as file:
+            return not file.read(1)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
         return False
-    return size == 0 or SourceFile(part).holds_nothing()
 
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
@@ -338,3 +328,28 @@ def _guessed(file: SourceFile) -> str:
     if what:
         raise file.refused(what)
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
+
+
+# --- threads that keep the order of what they are given -------------------------------------------------
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
+    """Results in the order of the items, computed by threads a little ahead."""
+    from fastadmm.engine.engine import default_threads
+
+    threads, waiting = default_threads(), deque[Future[_Result]]()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from fastadmm.data_tools.blocks import (
     Progress,
     Scan,
     Steps,
+    fit_transform_of,
     stored,
     stored_kind,
     widened,
@@ -24,10 +25,9 @@ from fastadmm.data_tools.blocks import (
 from fastadmm.data_tools.columns import is_number, nearest
 from fastadmm.data_tools.convert import open_matrix
 from fastadmm.data_tools.label_columns import label_text, require_label
-from fastadmm.data_tools.libsvm import LibsvmSource
-from fastadmm.data_tools.npz import BLOCK_VALUES, NpzSource
+from fastadmm.data_tools.matrices import BLOCK_VALUES, LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
-from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options
+from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options, given_options
 from fastadmm.data_tools.tables import Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
@@ -116,7 +116,7 @@ class OwnerOptions(TableOptions):
         kind = format_of(file, self.format)
         check_format_options(kind, self, f"{file.shown}: ")
         if kind not in ("csv", "parquet"):
-            return open_matrix(kind, [file], file.shown, self, self.features, scratch)
+            return open_matrix(kind, [file], self, self.features, scratch)
         return CsvSource(path, self, self.by, scratch=scratch, on_read=on_read)
 
 
@@ -142,16 +142,22 @@ def convert_owners(
     values = None if asked.by is None else _owner_texts(first, asked.by)
     for reader in readers[1:]:
         _check_features(reader, first)
-    found = _Records(asked.public is not None)
-    scan = Scan(readers, on_read, look=found.look)
+    records, features = list[bytes](), list[bytes]()  # digests of rows with their labels, and without
+
+    def look(block: Block) -> None:
+        records.extend(record_digests(block.X, [label_text(label) for label in block.labels]))
+        features.extend(record_digests(block.X) if asked.public is not None else ())
+
+    scan = Scan(readers, on_read, look=look)
     owner_of, owners = _assign(scan, sources, asked, values)
-    kappa, repeated = _overlap(found.records, owner_of, owners, asked.overlap, first.path)
-    owned = [digest for digest, own in zip(found.features, (owner_of >= 0).tolist()) if own]
-    recipe, shared = _recipe(asked, first, scan.width, owned)
+    kappa, repeated = _overlap(records, owner_of, owners, asked.overlap, first.path)
+    owned = [digest for digest, own in zip(features, (owner_of >= 0).tolist()) if own]
+    transform, shared = _recipe(asked, first, scan.width, owned)
+    recipe = {key: getattr(transform, key) for key in ("center", "scale")}
+    recipe = {key: value for key, value in recipe.items() if value is not None}
     kind = "dense"
-    if "center" not in recipe:
+    if transform.center is None:
         kind = stored_kind(asked.storage, first.kind, int(scan.nonzeros.sum()), scan.n_rows * scan.width)
-    transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
     labels, dtype = scan.labels.finish(asked.task or "auto", ask=False), asked.dtype or "float64"
     y, classes = labels.y, labels.classes
     if classes is not None:
@@ -195,21 +201,6 @@ def convert_owners(
     return open_owners(out)
 
 
-@dataclass
-class _Records:
-    """Digests of all records, with their labels; and of their features alone, where these are compared."""
-
-    compare: bool
-    records: list[bytes] = field(default_factory=list)
-    features: list[bytes] = field(default_factory=list)
-
-    def look(self, block: Block) -> None:
-        """Add the records of a block."""
-        self.records += record_digests(block.X, [label_text(label) for label in block.labels])
-        if self.compare:
-            self.features += record_digests(block.X)
-
-
 # --- checks ------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +208,9 @@ def _check_options(sources: Sequence[str | Path], asked: OwnerOptions) -> None:
     sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
+    names = ("id", "alignment", "guest", "hosts", "source", "columns", "parties")
+    if others := [*asked.by_column, *given_options(asked, "like", "normalize", "positive", *names)]:
+        raise ConfigError(f"{others[0]}: is not for owners of rows")
     if len(sources) > 1 and (sizes is not None or by is not None):
         raise ConfigError(
             "--sizes and --by divide one file; several files are one owner each: leave them out"
@@ -275,7 +269,9 @@ def _assign(
         owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif texts is not None:
-        values = sorted(set(texts), key=_by_number)
+        values = sorted(
+            set(texts), key=lambda text: (not is_number(text), float(text) if is_number(text) else 0.0, text)
+        )
         place = {value: k for k, value in enumerate(values)}
         owner_of = np.array([place[text] for text in texts], dtype=np.int64)
         default = [_file_name(value) for value in values]
@@ -289,11 +285,6 @@ def _assign(
     if twice := [name for name in chosen if folded.count(name.casefold()) > 1]:
         raise InputError(f"two owners are named {twice[-1]!r}; give different --names")
     return owner_of, chosen
-
-
-def _by_number(text: str) -> tuple[bool, float, str]:
-    known = is_number(text)
-    return not known, float(text) if known else 0.0, text
 
 
 def _file_name(text: str) -> str:
@@ -323,15 +314,12 @@ def _overlap(
 
 def _recipe(
     asked: OwnerOptions, like: _Reader, n_features: int, owned: list[bytes]
-) -> tuple[dict[str, np.ndarray], float | None]:
+) -> tuple[Transform, float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
     if asked.public is None:
-        return {}, None
+        return Transform(), None
     reader = asked.open(asked.public)  # a public file need not name owners
-    if reader.feature_names != like.feature_names:
-        unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
-        hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
-        raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
+    _check_features(reader, like)
     statistics = ColumnStatistics()
     rows: list[bytes] = []
     for block in reader.blocks():
@@ -346,10 +334,5 @@ def _recipe(
     if statistics.n_features > n_features:
         raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
     statistics.widen(n_features)
-    deviation = statistics.scale()
-    if not np.isfinite(deviation).all():
-        worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
-        raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
     # A centre would fill sparse rows.
-    center = {} if like.kind == "csr" else {"center": statistics.center()}
-    return center | {"scale": deviation}, shared
+    return fit_transform_of(slice(None), like.kind, statistics, "none", reader.path), shared

@@ -6,10 +6,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from fastadmm.data_tools import columns
 from fastadmm.data_tools.cell_text import KNOWN_UNITS, candidates, value_of, written
 from fastadmm.data_tools.columns import (
     EXACT,
@@ -21,7 +23,6 @@ from fastadmm.data_tools.columns import (
     Column,
     Growing,
     Numbers,
-    Scratch,
     Whole,
     Words,
     canonical_text,
@@ -36,9 +37,6 @@ from fastadmm.data_tools.opening import NotUtf8, OnRead, SourceFile, is_parts, p
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
-
-#: Other modules take the layout from here.
-__all__ = ["Layout"]
 
 #: Bytes on disk from which pandas is worth its loading.
 LARGE = 4 << 20
@@ -167,7 +165,7 @@ def read_table(
                 raise _absent(shown(path), names, only, "id column")
             kept = [name for name in names if (name not in set(drop) if only is None else name == only)]
             _check_types((part for part in opened if isinstance(part, ParquetTable)), kept)
-            table = _collected(shown(path), kept, cells, chunks, Scratch(scratch))
+            table = _collected(shown(path), kept, cells, chunks, scratch)
         except NotUtf8 as error:
             if layout.encoding is not None or current.encoding is not None:
                 raise error
@@ -187,7 +185,7 @@ def table_of_rows(
     def chunks(wanted: dict[str, str]) -> Iterator[Chunk]:
         return python_chunks("row ", enumerate(rows, start=1), columns, wanted)
 
-    return _collected(name, list(columns), cells, chunks, Scratch())
+    return _collected(name, list(columns), cells, chunks)
 
 
 def _common_columns(parts: Sequence[CsvFile | ParquetTable]) -> list[str]:
@@ -217,17 +215,22 @@ def _check_types(parts: Iterable[ParquetTable], names: list[str]) -> None:
 #: Makes the chunks of a table; as what cells are wanted may change meanwhile.
 _Chunks: TypeAlias = Callable[[dict[str, str]], Iterator[Chunk]]
 
+#: Makes an array of a type.
+_Grow: TypeAlias = Callable[[Any], Growing]
 
-def _collected(path: str, kept: list[str], cells: Cells, chunks: _Chunks, scratch: Scratch) -> Table:
+
+def _collected(
+    path: str, kept: list[str], cells: Cells, chunks: _Chunks, scratch: str | Path | None = None
+) -> Table:
     """The table of all chunks."""
     if not kept:
         raise InputError(f"{path}: no column left after --drop")
 
     def collect(names: Iterable[str], cells: Cells) -> tuple[Places, dict[str, Any]]:
-        places = Places()
+        places, growing = Places(), partial(Growing, scratch, columns.IN_MEMORY // len(kept))
         builders: dict[str, _Cells | _Ids] = {
             name: (_Ids if name == cells.id and name not in cells.text else _Cells)(
-                path, name, cells, scratch, places
+                path, name, cells, growing, places
             )
             for name in names
         }
@@ -276,8 +279,8 @@ class _Builder:
     #: Numbers have come before text, or after it: the column is read once more, as text.
     turned = False
 
-    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
-        self.path, self.name, self._scratch, self._places = path, name, scratch, places
+    def __init__(self, path: str, name: str, cells: Cells, growing: _Grow, places: Places) -> None:
+        self.path, self.name, self._places = path, name, places
         self.text = name in cells.text or name == cells.id
         self.raw = not self.text and (cells.all_raw or name in cells.raw)
         self.na = {*cells.na.get("", ()), *cells.na.get(name, ())}
@@ -323,11 +326,11 @@ class _Builder:
 class _Cells(_Builder):
     """Collects cells as numbers for as long as all are numbers or missing."""
 
-    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
-        super().__init__(path, name, cells, scratch, places)
-        self.codes, self.words = Growing(scratch, np.int32), dict[str, int]()
-        self.numbers: Growing | None = Growing(scratch, np.float64)
-        self.zeros, self.points, self.ungrouped, self._kept_number = "", False, False, False
+    def __init__(self, path: str, name: str, cells: Cells, growing: _Grow, places: Places) -> None:
+        super().__init__(path, name, cells, growing, places)
+        self.codes, self.words = growing(np.int32), dict[str, int]()
+        self.numbers: Growing | None = growing(np.float64)
+        self.zeros, self.points, self._kept_number = "", 0, False
         self._seen = set[bool]()  # whether cells were numbers
 
     @property
@@ -368,8 +371,7 @@ class _Cells(_Builder):
         any_number = not bool(np.isnan(cells.values).all())
         self._seen |= {True} if any_number else set()
         self.zeros = self.zeros or cells.zeros
-        self.points |= cells.pointed
-        self.ungrouped |= cells.ungrouped
+        self.points = max(self.points, cells.points)
         if self.numbers is None:
             self.turned |= any_number
             self._add_missing(len(cells.values))
@@ -380,8 +382,7 @@ class _Cells(_Builder):
     def finish(self) -> Column:
         """The column."""
         if self.numbers is not None and not self.text:
-            grouped = self.points and not self.ungrouped
-            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=grouped)
+            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=self.points == 1)
         mixed = len(self._seen) > 1 and not self.text
         kind = "raw" if self.raw else "mixed" if mixed else "text"
         return Column(kind, self.codes.array(), tuple(self.words))
@@ -398,15 +399,15 @@ def _as_numbers(words: Sequence[str]) -> Numbers | None:
         return None
     joined = f"\n{joined}\n"
     match = _LEADING_ZERO.search(joined) if "\n0" in joined or "\n-0" in joined or "\n+0" in joined else None
-    pointed = "." in joined
-    return Numbers(values, match[1] if match else "", pointed, pointed and bool(_NO_GROUPS.search(joined)))
+    points = 2 if _NO_GROUPS.search(joined) else 1
+    return Numbers(values, match[1] if match else "", points if "." in joined else 0)
 
 
 class _Ids(_Builder):
     """Collects ids: whole numbers, or the text of each row."""
 
-    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch, places: Places) -> None:
-        super().__init__(path, name, cells, scratch, places)
+    def __init__(self, path: str, name: str, cells: Cells, growing: _Grow, places: Places) -> None:
+        super().__init__(path, name, cells, growing, places)
         self._chunks: list[np.ndarray] = []  # int64 or bytes
         self.wanted = "words" if self.na else "ids"
 

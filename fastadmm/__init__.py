@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # "as" says to checkers of types that a name is exported
     from fastadmm.sklearn.estimators_cv import ADMMSharingRegressorCV as ADMMSharingRegressorCV
     from fastadmm.sklearn.estimators_cv import JointClassifierCV as JointClassifierCV
     from fastadmm.sklearn.estimators_cv import JointRegressorCV as JointRegressorCV
-    from fastadmm.sklearn.report import report as report
-    from fastadmm.sklearn.scorecard import Scorecard as Scorecard
+    from fastadmm.sklearn.inference import report as report
+    from fastadmm.sklearn.woe import Scorecard as Scorecard
     from fastadmm.sklearn.woe import WoeTransformer as WoeTransformer
     from fastadmm.solver.cross_validation import cross_validate as cross_validate
     from fastadmm.solver.cross_validation import make_folds as make_folds
@@ -47,8 +47,8 @@ _MODULE_OF = {
     "make_folds": "solver.cross_validation",
     "make_problem": "problem.problem",
     "open_partition": "store",
-    "report": "sklearn.report",
-    "Scorecard": "sklearn.scorecard",
+    "report": "sklearn.inference",
+    "Scorecard": "sklearn.woe",
     "WoeTransformer": "sklearn.woe",
     "path": "solver.regularization_path",
     "solve": "solver.solver",

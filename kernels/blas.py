@@ -8,6 +8,7 @@ of a job can be shared like those of any kernel. Their results depend on sizes a
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from fastadmm.kernels.policy import COMPILED, inline, intrinsic
 from llvmlite import ir
 from numba import types
@@ -23,74 +24,37 @@ def routine(name: str) -> int:
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
-def _call(builder, address, arguments):
-    """Call a routine of Fortran's, which takes every argument by its address."""
-    places = []
-    for argument in arguments:
-        if isinstance(argument.type, ir.PointerType):
-            places.append(builder.bitcast(argument, _BYTES))
-        else:
-            places.append(builder.bitcast(cgutils.alloca_once_value(builder, argument), _BYTES))
-    kind = ir.FunctionType(ir.VoidType(), [_BYTES] * len(places))
-    builder.call(builder.inttoptr(address, kind.as_pointer()), places)
-
-
-def _letter(text):
-    return ir.Constant(ir.IntType(8), ord(text))
-
-
-def _whole(builder, number):
-    return builder.trunc(number, ir.IntType(32))
-
-
-def _contiguous(*kinds):
-    """Refuse arrays whose numbers are not where the routines look for them."""
-    if any(kind.layout != "C" for kind in kinds):
-        raise errors.TypingError("BLAS in kernels takes C-contiguous arrays")
-
-
-def _data(context, builder, kind, value):
-    return context.make_array(kind)(context, builder, value).data
-
-
 @intrinsic
-def _rank_update(typing_context, syrk, transposed, size, depth, rows, apart, out):
-    """``out += rows.T @ rows`` (or ``rows @ rows.T``, where transposed), of which the upper triangle."""
-    _contiguous(rows, out)
-    signature = types.void(*[types.int64] * 4, rows, types.int64, out)
+def _call(typing_context, address, arguments):
+    """Call a routine of Fortran's, which takes letters (of 8 bits), numbers and arrays by their addresses."""
+    signature = types.void(types.int64, arguments)
 
-    def generate(context, builder, signature, arguments):
-        address, transposed, size, depth, rows, apart, out = arguments
-        one = ir.Constant(context.get_value_type(signature.args[4].dtype), 1.0)
-        n, places = _whole(builder, size), _data(context, builder, signature.args[4], rows)
-        kind = builder.select(builder.icmp_signed("!=", transposed, transposed.type(0)), *map(_letter, "TN"))
-        total = _data(context, builder, signature.args[6], out)
-        # The rows of an array are the columns of the routine's.
-        numbers = [_letter("L"), kind, n, _whole(builder, depth), one, places, _whole(builder, apart)]
-        _call(builder, address, [*numbers, one, total, n])
+    def generate(context, builder, signature, given):
+        places = []
+        for k, kind in enumerate(signature.args[1].types):
+            value = builder.extract_value(given[1], k)
+            if isinstance(kind, types.Array):
+                if kind.layout != "C":
+                    raise errors.TypingError("BLAS in kernels takes C-contiguous arrays")
+                place = context.make_array(kind)(context, builder, value).data
+            else:
+                wide = isinstance(kind, types.Integer) and kind != types.uint8
+                place = cgutils.alloca_once_value(
+                    builder, builder.trunc(value, ir.IntType(32)) if wide else value
+                )
+            places.append(builder.bitcast(place, _BYTES))
+        kind = ir.FunctionType(ir.VoidType(), [_BYTES] * len(places))
+        builder.call(builder.inttoptr(given[0], kind.as_pointer()), places)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic
-def _products(typing_context, gemm, count, wide, depth, left, apart, right, beside, out):
-    """``out += left @ right.T`` for ``count`` and ``wide`` rows of ``depth`` numbers."""
-    _contiguous(left, right, out)
-    signature = types.void(*[types.int64] * 4, left, types.int64, right, types.int64, out)
+#: Letters that routines take: the lower triangle, as it is, transposed.
+_LOWER, _PLAIN, _TRANSPOSED = np.uint8(ord("L")), np.uint8(ord("N")), np.uint8(ord("T"))
 
-    def generate(context, builder, signature, arguments):
-        address, count, wide, depth, _, apart, _, beside, _ = arguments
-        one = ir.Constant(ir.DoubleType(), 1.0)
-        m, n = _whole(builder, wide), _whole(builder, count)
-        first, second = (_data(context, builder, signature.args[k], arguments[k]) for k in (6, 4))
-        total = _data(context, builder, signature.args[8], arguments[8])
-        sizes = [_letter("T"), _letter("N"), m, n, _whole(builder, depth), one]
-        factors = [first, _whole(builder, beside), second, _whole(builder, apart)]
-        _call(builder, address, [*sizes, *factors, one, total, m])
-        return context.get_dummy_value()
 
-    return signature, generate
+# The rows of an array are the columns of a routine's.
 
 
 def _compiled_columns(syrk, rows, out):
@@ -99,7 +63,8 @@ def _compiled_columns(syrk, rows, out):
     Shapes: rows (n, d); out (d, d).
     ``out``: of the same precision.
     """
-    _rank_update(syrk, 0, rows.shape[1], rows.shape[0], rows, rows.shape[1], out)
+    (n, d), one = rows.shape, rows.dtype.type(1.0)
+    _call(syrk, (_LOWER, _PLAIN, d, n, one, rows, d, one, out, d))
 
 
 def _compiled_rows(syrk, rows, size, out):
@@ -107,7 +72,8 @@ def _compiled_rows(syrk, rows, size, out):
 
     Shapes: rows (k, at least size); out (k, k).
     """
-    _rank_update(syrk, 1, rows.shape[0], size, rows, rows.shape[1], out)
+    k, apart = rows.shape
+    _call(syrk, (_LOWER, _TRANSPOSED, k, size, 1.0, rows, apart, 1.0, out, k))
 
 
 def _compiled_products(gemm, left, begin, right, start, size, out):
@@ -115,30 +81,25 @@ def _compiled_products(gemm, left, begin, right, start, size, out):
 
     Shapes: left, right (k, n), (w, m); out (k, w).
     """
-    if len(left) != 0 and len(right) != 0:
+    (k, n), (w, m) = left.shape, right.shape
+    if k != 0 and w != 0:
         first, second = left[0, begin:], right[0, start:]
-        _products(gemm, len(left), len(right), size, first, left.shape[1], second, right.shape[1], out)
+        _call(gemm, (_TRANSPOSED, _PLAIN, w, k, size, 1.0, second, m, first, n, 1.0, out, w))
 
 
 def _interpreted_columns(syrk, rows, out):
     """As compiled, for runs without the compiler."""
-    out += (rows.T @ rows) * _upper(len(out))
+    out += np.triu(rows.T @ rows)
 
 
 def _interpreted_rows(syrk, rows, size, out):
     """As compiled, for runs without the compiler."""
-    out += (rows[:, :size] @ rows[:, :size].T) * _upper(len(out))
+    out += np.triu(rows[:, :size] @ rows[:, :size].T)
 
 
 def _interpreted_products(gemm, left, begin, right, start, size, out):
     """As compiled, for runs without the compiler."""
     out += left[:, begin : begin + size] @ right[:, start : start + size].T
-
-
-def _upper(size):
-    import numpy as np
-
-    return np.triu(np.ones((size, size)))
 
 
 add_columns: Any = inline(_compiled_columns) if COMPILED else _interpreted_columns

@@ -15,11 +15,9 @@ Newton's method reaches each monotonically or proves that it is not there.
 
 import math
 
-import numpy as np
-from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.loss_loops import loss_kernels
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline
 
 #: A Newton step below this (relative to t and delta) is the last: what is left of the derivative is of
 #: the order of its square, also near a double root, where convergence is linear.
@@ -27,9 +25,6 @@ _LAST_STEP = 3e-9
 
 #: Safety net: at a double root the error halves in each step, at the triple root it loses a third.
 _MAX_STEPS = 120
-
-#: States of a piece: no minimum in it, not settled yet, found. A sample's result depends on no other's.
-_NONE, _OPEN, _FOUND = 0.0, 1.0, 2.0
 
 #: Where the third derivative of psi changes its sign: sqrt(3/5), sqrt(3), log(2 + sqrt(3)).
 _INFLECTION = (0.7745966692414834, 1.7320508075688772, 1.3169578969248166)
@@ -101,29 +96,27 @@ def _conjugate(part, u, y, s, extra):
 
 
 @inline
-def _search(side, ends, found, centre, ratio, size, family, inflection):
-    """Newton's method from the outer end of the left piece (side 1) or the right one (-1), over a block."""
+def _search(side, t, centre, ratio, family, inflection):
+    """Newton's method from the outer end t of the left piece (side 1) or the right one (-1): where it ends.
+
+    Returns: also whether the piece holds a minimum.
+    """
     for _ in range(_MAX_STEPS):
-        unsettled = np.int64(0)
-        for k in range(size):
-            t = ends[k]
-            slope, bend = _derivatives(t, family)
-            g = t - centre[k] + ratio[k] * slope
-            rise = 1.0 + ratio[k] * bend
-            following = t - g / rise if rise > 0.0 else (t if g == 0.0 else side * math.inf)
-            if found[k] == _OPEN:
-                # Far left the iterates are monotone too; nothing has to hold them there.
-                valid = side * following <= side * inflection
-                last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
-                found[k] = (_FOUND if last else _OPEN) if valid else _NONE
-                ends[k] = following if valid else t
-                unsettled += np.int64(valid and not last)
-        if unsettled == 0:
+        slope, bend = _derivatives(t, family)
+        g = t - centre + ratio * slope
+        rise = 1.0 + ratio * bend
+        following = t - g / rise if rise > 0.0 else (t if g == 0.0 else side * math.inf)
+        # Far left the iterates are monotone too; nothing has to hold them there.
+        if not side * following <= side * inflection:
+            return t, False
+        last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre))
+        t = following
+        if last:
             break
+    return t, True
 
 
-@kernel
-def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
+def _proximal(v, shift, near, y, s, penalty, extra):
     r"""Global minimiser of :math:`s\,c^2 \psi(t(z + o)) + \tfrac r2 (z - v)^2` for every r > 0.
 
     In t it is :math:`\kappa \psi(t) + \tfrac12 (t - \delta)^2` with
@@ -136,54 +129,30 @@ def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, s
     proves that its piece holds no minimum. Of two minima the lower one counts;
     of equal ones that with the smaller loss.
 
-    Arguments and results as of the other losses' ``prox``; the start is not read, and the derivatives in the
-    shift may be negative. ``extra`` is the family and c, which is 1 for the sigmoid loss.
+    The derivative in the shift may be negative. ``extra`` is the family and c: 1 for the sigmoid loss.
     """
     family, width = extra
-    inflection = _INFLECTION[int(family)]
-    centre = np.empty(BLOCK)
-    ratio = np.empty(BLOCK)
-    sign = np.empty(BLOCK)
-    left, has_left = np.empty(BLOCK), np.empty(BLOCK)
-    right, has_right = np.empty(BLOCK), np.empty(BLOCK)
-    sum_gradient, sum_slope = 0.0, 0.0
-    for begin in range(start, stop, BLOCK):
-        size = min(begin + BLOCK, stop) - begin
-        for k in range(size):
-            i = begin + k
-            delta, grows = _place(v[i] + shift[i], target[i], family, width)
-            if family != 2.0 and delta < 0.0:
-                delta, grows = -delta, -1.0
-            centre[k] = delta
-            ratio[k] = weight[i] / penalty
-            sign[k] = grows
-            left[k], has_left[k] = -inflection if family == 2.0 else 0.0, _OPEN
-            right[k], has_right[k] = delta, _OPEN if delta > inflection else _NONE
-        _search(1.0, left, has_left, centre, ratio, size, family, inflection)
-        _search(-1.0, right, has_right, centre, ratio, size, family, inflection)
-        part_gradient = 0.0
-        part_slope = 0.0
-        for k in range(size):
-            i = begin + k
-            low, high = left[k] - centre[k], right[k] - centre[k]
-            below = ratio[k] * _value(left[k], family) + 0.5 * low * low
-            above = ratio[k] * _value(right[k], family) + 0.5 * high * high
-            # Rounding at a root on the border may deny both: the border is it then.
-            first = has_left[k] != _NONE and (has_right[k] == _NONE or below <= above)
-            t = left[k] if first else (right[k] if has_right[k] != _NONE else inflection)
-            slope, bend = _derivatives(t, family)
-            g = weight[i] * (sign[k] * width * slope)
-            h = weight[i] * bend
-            z[i] = sign[k] * width * t - shift[i]
-            if family != 2.0:
-                # Outside every loss nothing moves, to the bit.
-                z[i] = v[i] if g == 0.0 and t == centre[k] else z[i] + target[i]
-            gradient[i] = g
-            part_gradient += g
-            part_slope += penalty * h / (penalty + h)
-        sum_gradient += part_gradient
-        sum_slope += part_slope
-    return sum_gradient, sum_slope
+    inflection, ratio = _INFLECTION[int(family)], s / penalty
+    centre, sign = _place(v + shift, y, family, width)
+    if family != 2.0 and centre < 0.0:
+        centre, sign = -centre, -1.0
+    left, has_left = _search(1.0, -inflection if family == 2.0 else 0.0, centre, ratio, family, inflection)
+    right, has_right = centre, False
+    if centre > inflection:
+        right, has_right = _search(-1.0, centre, centre, ratio, family, inflection)
+    low, high = left - centre, right - centre
+    below = ratio * _value(left, family) + 0.5 * low * low
+    above = ratio * _value(right, family) + 0.5 * high * high
+    # Rounding at a root on the border may deny both: the border is it then.
+    first = has_left and (not has_right or below <= above)
+    t = left if first else (right if has_right else inflection)
+    slope, bend = _derivatives(t, family)
+    g, h = s * (sign * width * slope), s * bend
+    z = sign * width * t - shift
+    if family != 2.0:
+        # Outside every loss nothing moves, to the bit.
+        z = v if g == 0.0 and t == centre else z + y
+    return z, g, penalty * h / (penalty + h)
 
 
-bounded = loss_kernels("bounded", _weighted, _bend, _conjugate, prox=bounded_prox)
+bounded = loss_kernels("bounded", _weighted, _bend, _conjugate, _proximal)

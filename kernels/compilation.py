@@ -22,13 +22,7 @@ def watching(observer: Observer) -> Iterator[None]:
         _observers.remove(observer)
 
 
-def begun(name: str) -> None:
-    """Say that the compilation of a kernel begins."""
-    for observer in tuple(_observers):
-        observer(name, None)
-
-
-def done(name: str, seconds: float) -> None:
-    """Say that the compilation of a kernel took so many seconds."""
+def tell(name: str, seconds: float | None) -> None:
+    """Say that the compilation of a kernel begins, without seconds, or how many it took."""
     for observer in tuple(_observers):
         observer(name, seconds)

@@ -52,14 +52,6 @@ def add_columns(indptr, rows, data, x, out):
 
 
 @kernel
-def column_products(indptr, rows, data, v, out, start, stop):
-    """Write ``D.T v`` for a range of columns to ``out`` of shape (d,)."""
-    sums = np.empty(LANES)
-    for j in range(start, stop):
-        out[j] = column_product(rows, data, indptr[j], indptr[j + 1], v, sums)
-
-
-@kernel
 def column_squares(indptr, data, out, start, stop):
     """Write the squared lengths of a range of columns to ``out`` of shape (d,)."""
     sums = np.empty(LANES)

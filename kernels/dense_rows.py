@@ -9,32 +9,33 @@ requests in flight than the processor would by itself.
 from typing import Any
 
 import numpy as np
-from fastadmm.kernels.block_sum import sum_by_halves
 from fastadmm.kernels.policy import COMPILED, inline, intrinsic
+from fastadmm.kernels.registers import INTEGER, SMALL, VALUES, WIDTH, ZEROS, load, multiply_add
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-#: Numbers of a vector, and rows side by side.
-_WIDTH, _ROWS = 8, 4
+#: Rows side by side.
+_ROWS = 4
 
 #: Bytes between what is read and what is prefetched: with the next four short rows memory would not keep up.
 _AHEAD = 4096
 
-_INTEGER, _SMALL, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 _BYTES = ir.IntType(8).as_pointer()
-_VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 
 
 def _sums(builder, totals):
-    """Emit the sums of one vector or of four, in the order of :func:`sum_by_halves`: a number or a vector."""
-    if len(totals) == 1:
-        return sum_by_halves(builder, totals[0])
+    """Emit the sums of one vector or of four, the upper half added to the lower: a number or a vector."""
 
     def joined(one, other, first, second):
-        pick = [ir.Constant(ir.VectorType(_SMALL, len(own)), own) for own in (first, second)]
+        pick = [ir.Constant(ir.VectorType(SMALL, len(own)), own) for own in (first, second)]
         return builder.fadd(*(builder.shuffle_vector(one, other, own) for own in pick))
 
+    if len(totals) == 1:
+        (total,) = totals
+        for k in (4, 2, 1):
+            total = joined(total, total, list(range(k)), list(range(k, 2 * k)))
+        return builder.extract_element(total, SMALL(0))
     halves = [joined(own, own, [0, 1, 2, 3], [4, 5, 6, 7]) for own in totals]
     first, second = (joined(halves[k], halves[k + 1], [0, 1, 4, 5], [2, 3, 6, 7]) for k in (0, 2))
     return joined(first, second, [0, 2, 4, 6], [1, 3, 5, 7])
@@ -53,36 +54,31 @@ def _rows_of(count):
 
         def generate(context, builder, signature, arguments):
             rows, d, x, rest, last, out = arguments
-            multiply_add = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(_VALUES, [_VALUES] * 3), f"llvm.fma.v{_WIDTH}f64"
-            )
             prefetch = builder.module.declare_intrinsic(
-                "llvm.prefetch", (_BYTES,), ir.FunctionType(ir.VoidType(), [_BYTES, *[_SMALL] * 3])
+                "llvm.prefetch", (_BYTES,), ir.FunctionType(ir.VoidType(), [_BYTES, *[SMALL] * 3])
             )
-            length = builder.mul(d, _INTEGER(8))
-            starts = [builder.add(rows, builder.mul(length, _INTEGER(r))) for r in range(count)]
-            zeros = ir.Constant(_VALUES, [0.0] * _WIDTH)
-            totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(count)]
+            length = builder.mul(d, INTEGER(8))
+            starts = [builder.add(rows, builder.mul(length, INTEGER(r))) for r in range(count)]
+            totals = [cgutils.alloca_once_value(builder, ZEROS) for _ in range(count)]
             for total in totals:
-                builder.store(zeros, total)
+                builder.store(ZEROS, total)
 
             def values(address):
-                return builder.load(builder.inttoptr(address, _VALUES.as_pointer()), align=8)
+                return load(builder, builder.inttoptr(address, VALUES.as_pointer()))
 
             def take(place, factors):
                 for start, total in zip(starts, totals):
                     here = builder.add(start, place)
-                    after = builder.call(multiply_add, [values(here), factors, builder.load(total)])
-                    builder.store(after, total)
+                    builder.store(multiply_add(builder, values(here), factors, builder.load(total)), total)
                     # To be read, into the first cache, as data; behind the last row nothing is, nor any harm.
-                    there = builder.inttoptr(builder.add(here, _INTEGER(_AHEAD)), _BYTES)
-                    builder.call(prefetch, [there, _SMALL(0), _SMALL(3), _SMALL(1)])
+                    there = builder.inttoptr(builder.add(here, INTEGER(_AHEAD)), _BYTES)
+                    builder.call(prefetch, [there, SMALL(0), SMALL(3), SMALL(1)])
 
-            with cgutils.for_range(builder, builder.sdiv(d, _INTEGER(_WIDTH))) as loop:
-                place = builder.mul(loop.index, _INTEGER(8 * _WIDTH))
+            with cgutils.for_range(builder, builder.sdiv(d, INTEGER(WIDTH))) as loop:
+                place = builder.mul(loop.index, INTEGER(8 * WIDTH))
                 take(place, values(builder.add(x, place)))
-            with builder.if_then(builder.icmp_signed(">=", last, _INTEGER(0))):
-                take(builder.mul(last, _INTEGER(8)), values(rest))
+            with builder.if_then(builder.icmp_signed(">=", last, INTEGER(0))):
+                take(builder.mul(last, INTEGER(8)), values(rest))
             found = _sums(builder, [builder.load(total) for total in totals])
             place = builder.inttoptr(out, found.type.as_pointer())
             builder.store(builder.fadd(builder.load(place, align=8), found), place, align=8)
@@ -107,11 +103,11 @@ def _compiled(matrix, x, out):
     x = np.ascontiguousarray(x)
     # The last vector ends with the row; of a row shorter than a vector it begins with it, and what it reads
     # of the next row has the factor zero.
-    rest, last = np.zeros(_WIDTH), max(0, d - _WIDTH) if d % _WIDTH else -1
-    for j in range(d - d % _WIDTH, d):
+    rest, last = np.zeros(WIDTH), max(0, d - WIDTH) if d % WIDTH else -1
+    for j in range(d - d % WIDTH, d):
         rest[j - last] = x[j]
     rows, given, factors, found = matrix.ctypes.data, x.ctypes.data, rest.ctypes.data, out.ctypes.data
-    whole = n if d >= _WIDTH else max(0, n - _WIDTH // max(1, d))
+    whole = n if d >= WIDTH else max(0, n - WIDTH // max(1, d))
     i = 0
     while i + _ROWS <= whole:
         _four_rows(rows + 8 * i * d, d, given, factors, last, found + 8 * i)
@@ -119,7 +115,7 @@ def _compiled(matrix, x, out):
     while i < whole:
         _one_row(rows + 8 * i * d, d, given, factors, last, found + 8 * i)
         i += 1
-    own = np.zeros(_WIDTH)
+    own = np.zeros(WIDTH)
     while d > 0 and i < n:
         for j in range(d):
             own[j] = matrix[i, j]

@@ -6,9 +6,10 @@ pieces, in turn or by ``prange`` on Numba's threads, needs no more of the kernel
 own place, so results do not depend on which thread computes it.
 """
 
+from functools import partial
 from typing import Any
 
-from fastadmm.kernels.policy import COMPILED, intrinsic, kernel, parallel_kernel, spliced
+from fastadmm.kernels.policy import COMPILED, intrinsic, kernel, spliced
 from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
@@ -136,7 +137,7 @@ describe_rows = _described(_rows_entry)
 describe_sums = _described(_sums_entry)
 
 
-@parallel_kernel
+@partial(kernel, parallel=True)
 def share_pieces(code, what, pieces):
     """Have the pieces of a job done by as many threads as :func:`numba.set_num_threads` was told.
 

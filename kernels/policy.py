@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numba
 from fastadmm.kernels.cache import cache_directory, make_safe, readable_directories
 from fastadmm.kernels.checked_cache import check_digests, subdirectory
-from fastadmm.kernels.compilation import begun, done
+from fastadmm.kernels.compilation import tell
 from numba import njit as _njit
 from numba.core import event
 from numba.extending import intrinsic as _intrinsic
@@ -44,17 +44,8 @@ njit: Any = _njit
 intrinsic: Any = _intrinsic
 
 
-def kernel(function: _Function) -> _Function:
-    """Compile a kernel that is called from Python."""
-    return _compiled(function)
-
-
-def parallel_kernel(function: _Function) -> _Function:
-    """Compile a kernel whose ``prange`` runs on Numba's threads."""
-    return _compiled(function, parallel=True)
-
-
-def _compiled(function: _Function, parallel: bool = False) -> _Function:
+def kernel(function: _Function, parallel: bool = False) -> _Function:
+    """Compile a kernel that is called from Python; ``parallel``: whose ``prange`` runs on Numba's threads."""
     module = function.__module__.rpartition(".")[2]
     directory, below = cache_directory(module), subdirectory(function)
     if directory is not None and not make_safe(directory / below):
@@ -83,12 +74,6 @@ def inline(function: _Function) -> _Function:
     return compiled
 
 
-def apart(function: _Function) -> _Function:
-    """Compile a function that kernels call, once: where many call it, or it is large and called seldom."""
-    compiled: Any = njit(error_model="numpy", no_cfunc_wrapper=True)(function)
-    return compiled
-
-
 def spliced(function: _Function) -> _Function:
     """Make a function part of the kernels that call it before they are compiled.
 
@@ -106,23 +91,20 @@ class _Listener(event.Listener):
         # Numba compiles under one lock: these need none.
         self.depth, self.begin = 0, 0.0
 
-    @staticmethod
-    def _name(happened: event.Event) -> str:
+    def _tell(self, happened: event.Event, seconds: float | None) -> None:
         function = happened.data["dispatcher"].py_func
-        return f"{function.__module__}.{function.__name__}"
+        if self.depth == 0 and function.__module__.startswith("fastadmm.kernels."):
+            tell(f"{function.__module__}.{function.__name__}".removeprefix("fastadmm.kernels."), seconds)
 
     def on_start(self, happened: event.Event) -> None:
-        self.depth += 1
-        if self.depth == 1:
+        if self.depth == 0:
             self.begin = time.perf_counter()
-            if self._name(happened).startswith("fastadmm.kernels."):
-                begun(self._name(happened).removeprefix("fastadmm.kernels."))
+        self._tell(happened, None)
+        self.depth += 1
 
     def on_end(self, happened: event.Event) -> None:
         self.depth -= 1
-        if self.depth == 0 and self._name(happened).startswith("fastadmm.kernels."):
-            name = self._name(happened).removeprefix("fastadmm.kernels.")
-            done(name, time.perf_counter() - self.begin)
+        self._tell(happened, time.perf_counter() - self.begin)
 
 
 event.register("numba:compile", _Listener())

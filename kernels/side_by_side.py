@@ -48,14 +48,3 @@ def copy_rows(indptr, indices, data, numbers, starts, out_indices, out_data, sta
             out_indices[place] = indices[k]
             out_data[place] = data[k]
             place += np.uint64(1)
-
-
-@kernel
-def append_dense(matrix, first, places, out_indices, out_data, start, stop):
-    """As :func:`append_csr` for all rows and entries of a dense matrix of shape (N, d)."""
-    for i in range(start, stop):
-        place = places[i]
-        for j in range(matrix.shape[1]):
-            out_indices[place + j] = first + j
-            out_data[place + j] = matrix[i, j]
-        places[i] = place + matrix.shape[1]

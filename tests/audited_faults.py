@@ -34,8 +34,6 @@ from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.settings.privacy import DifferentialPrivacy
 from scipy.special import ndtr
 
-__all__ = ["FAULTS", "Fault"]
-
 Patch = Callable[[Any, str, Any], None]
 
 
@@ -49,20 +47,18 @@ class Fault:
     check: str = ""  # how the name of a check that has to find it begins; empty for any
 
 
-FAULTS: list[Fault] = []
+FAULTS = []
 BOTH = ("message", "fusion")
-Faulty = Callable[..., Any]
-Place = tuple[Any, str]
 
 
-def instead(modes: str | tuple[str, ...], faults: dict[str, tuple[Faulty, *tuple[Place, ...]]]) -> None:
+def instead(modes, faults, check=""):
     """Register faults that are called in one or more places; what was there is their first argument."""
     for name, (faulty, *places) in faults.items():
         plant = partial(_replace, faulty=faulty, places=places)
-        FAULTS.append(Fault(name, (modes,) if isinstance(modes, str) else modes, plant))
+        FAULTS.append(Fault(name, (modes,) if isinstance(modes, str) else modes, plant, check))
 
 
-def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
+def _replace(patch, faulty, places):
     for owner, attribute in places:
         honest = getattr(owner, attribute)
         of_class = isinstance(inspect.getattr_static(owner, attribute), classmethod)
@@ -70,16 +66,16 @@ def _replace(patch: Patch, faulty: Faulty, places: list[Place]) -> None:
         patch(owner, attribute, classmethod(made) if of_class else made)
 
 
-def _given_first(faulty: Faulty, honest: Faulty) -> Faulty:
+def _given_first(faulty, honest):
     return lambda *given, **named: faulty(honest, *given, **named)
 
 
-def then(change: Faulty) -> Faulty:
+def then(change):
     """What is there, and a change of what it gives, by that and what was given."""
     return lambda honest, *given, **named: change(honest(*given, **named), *given)
 
 
-def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.ndarray]) -> None:
+def changed(patch, change):
     """Noise, in standard deviations, is changed; by its values and its round."""
     honest = NoiseSource.release
 
@@ -94,7 +90,7 @@ def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.nda
 
 
 #: Changes of noise, in standard deviations, by its values and its round.
-NOISE: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
+NOISE = {
     "noise a fifth too small beyond 5000 numbers": lambda z, v, t: np.where(
         np.arange(len(z)) < 5_000, z, 0.8 * z
     ),
@@ -121,7 +117,7 @@ def beside_the_exact_value(z, v, t):
     return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
 
 
-def taken_back_every_other_round(patch: Patch) -> None:
+def taken_back_every_other_round(patch):
     kept = {}
 
     def change(z, v, t):
@@ -140,12 +136,12 @@ FAULTS += [
 
 
 # --- the source of noise
-def one_key(patch: Patch) -> None:
+def one_key(patch):
     honest, kept = noise._key, []
     patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
 
 
-def one_key_and_parties_modulo_2(patch: Patch) -> None:
+def one_key_and_parties_modulo_2(patch):
     init = NoiseSource.__init__
 
     def modulo(self, sampler="grid", seed=None, party=0):
@@ -220,7 +216,7 @@ def two_rounds_more(honest, self):
         self.settings = true
 
 
-def more_rounds(patch: Patch) -> None:
+def more_rounds(patch):
     _replace(patch, two_rounds_more, [(message.MessageSolver, "next_round")])
 
     def noisy(self, target, round):
@@ -424,7 +420,7 @@ def nothing_for_agents(honest, self, draw):
         honest(self, draw)
 
 
-def rounded_down(patch: Patch) -> None:
+def rounded_down(patch):
     patch(statement, "rounded_up", lambda value: statement._rounded(value, math.floor))
 
     less = then(lambda made, *_: replace(made, epsilon=0.99 * made.epsilon))
@@ -432,7 +428,7 @@ def rounded_down(patch: Patch) -> None:
     _replace(patch, less, [(private_run, "state")])
 
 
-def halves_epsilon(patch: Patch) -> None:
+def halves_epsilon(patch):
     def gdp(honest, epsilon, delta, pure=()):
         return 1.2 * honest(epsilon, delta, pure)
 
@@ -443,7 +439,7 @@ def halves_epsilon(patch: Patch) -> None:
     _replace(patch, less, [(accounting, "log_delta_of")])
 
 
-def root_of_t(patch: Patch) -> None:
+def root_of_t(patch):
     """In mode fusion of the noise of gradients alone: counts have one number, moments four."""
     honest = message_party.noise_multiplier
     patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
@@ -507,32 +503,32 @@ instead(
 
 
 # --- the same kinds at their plainest, each with the check that has to see it
-def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: str, faulty: Any) -> None:
-    """Register a fault that replaces one attribute."""
-    FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))
-
-
-def low_rank(z: np.ndarray, *_: object) -> np.ndarray:
+def low_rank(z, *_):
     """Half of the directions carry nothing, the others all."""
     pairs = z[: len(z) // 2 * 2].reshape(-1, 2)
     return np.concatenate([np.repeat(pairs.sum(axis=1) / math.sqrt(2), 2), z[len(pairs) * 2 :]])
 
 
-def unrounded(honest):
-    def release(self, values, level, round, engine, stream=0):
-        sent = honest(self, values, level, round, engine, stream)
-        exact = np.asarray(values) + sent.values - level.grid * np.rint(np.asarray(values) / level.grid)
-        return GridMessage(np.rint(exact / level.grid * 2**10).astype(np.int64), level.grid / 2**10)
-
-    return release
+def bounded(z, *_):
+    return np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42
 
 
-def same_round(honest):
-    def nonce(self, round, stream):
-        honest(self, round, stream)
-        return np.array([self.party, 0, stream], dtype=np.uint32)
+FAULTS += [
+    Fault(name, BOTH, partial(changed, change=change), check)
+    for name, check, change in (
+        ("noise a fifth too small", "size of the noise", lambda z, *_: 0.8 * z),
+        ("noise three percent too small", "size of the noise", lambda z, *_: 0.97 * z),
+        ("noise that is not centred", "law of the noise", lambda z, *_: z + 0.2),
+        ("noise that is bounded", "law of the noise", bounded),
+        ("noise in half of the directions", "noise used twice", low_rank),
+    )
+]
 
-    return nonce
+
+def unrounded(honest, self, values, level, round, engine, stream=0):
+    sent = honest(self, values, level, round, engine, stream)
+    exact = np.asarray(values) + sent.values - level.grid * np.rint(np.asarray(values) / level.grid)
+    return GridMessage(np.rint(exact / level.grid * 2**10).astype(np.int64), level.grid / 2**10)
 
 
 class Stuck(int):
@@ -542,30 +538,18 @@ class Stuck(int):
         return self
 
 
-def bounded(z: np.ndarray, *_: object) -> np.ndarray:
-    return np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42
-
-
-for name, check, change in (
-    ("noise a fifth too small", "size of the noise", lambda z, *_: 0.8 * z),
-    ("noise three percent too small", "size of the noise", lambda z, *_: 0.97 * z),
-    ("noise that is not centred", "law of the noise", lambda z, *_: z + 0.2),
-    ("noise that is bounded", "law of the noise", bounded),
-    ("noise in half of the directions", "noise used twice", low_rank),
-):
-    FAULTS.append(Fault(name, BOTH, partial(changed, change=change), check))
-plain("digits below the grid", BOTH, "", NoiseSource, "release", unrounded(NoiseSource.release))
-plain(
-    "noise of another round", BOTH, "noise used twice", NoiseSource, "_nonce", same_round(NoiseSource._nonce)
-)
-
-
-def drawn_by_forks_as_well(patch: Patch) -> None:
+def drawn_by_forks_as_well(patch):
     patch(noise.os, "getpid", lambda: 1)
     patch(NoiseSource, "_forks", Stuck())
 
 
 FAULTS.append(Fault("noise that a forked process draws as well", BOTH, drawn_by_forks_as_well))
+instead(BOTH, {"digits below the grid": (unrounded, (NoiseSource, "release"))})
+another = {
+    "noise of another round": (
+        lambda honest, self, round, stream: np.array([self.party, 0, stream], dtype=np.uint32), NONCE),
+}  # fmt: skip
+instead(BOTH, another, "noise used twice")
 
 
 class CleanLater(message.MessageSolver):
@@ -578,7 +562,7 @@ class CleanLater(message.MessageSolver):
         return super()._target(m) - self.messages[m] + clean
 
 
-def parameter_noise(self, w, round):
+def parameter_noise(_, self, w, round):
     """The message of noisy weights."""
     self.solve(w)
     spoiled = self.weights + 1e3 * np.random.default_rng().normal(size=len(self.weights))
@@ -586,60 +570,63 @@ def parameter_noise(self, w, round):
     return GridMessage(np.rint(sent / self.level.grid).astype(np.int64), self.level.grid)
 
 
-def papers_sensitivity(settings, mu, n):
+def papers_sensitivity(_, settings, mu, n):
     """Lemma 1 with 66 columns, two parties and b_1 = B."""
     return Sensitivity(lemma_sensitivity(66, 1.0, mu, 1.0, settings.ball, 2), "Lemma 1")
 
 
-COST, PUBLIC = "cost of", "what is public of"
-party, zero_out = message_party.MessageParty, Sensitivity(2.1526, "T3")
-
-for name, check, place, attribute, faulty in (
-    ("targets not clipped", COST, party, "public_target", lambda self, w: w),
-    ("rows not clipped", COST, message, "clipped_block", lambda block, name: block),
-    ("messages not clipped", COST, party, "exact", lambda self, w: self.solve(w)),
-    ("the calibration of the paper", COST, message_party, "message_sensitivity", papers_sensitivity),
-    ("the bound of zero-out", COST, message_party, "message_sensitivity", lambda *_: zero_out),
-    ("noise on parameters", PUBLIC, party, "noised", parameter_noise),
-    ("a clean message in the target", PUBLIC, message, "MessageSolver", CleanLater),
-):
-    plain(name, ("message",), check, place, attribute, faulty)
-
-
-def calibrated(factor, of, honest=mechanisms.calibrate):
+def calibrated(factor, of):
     """Noise of another size, declared as it is: of counts (one number), moments (four) or gradients."""
 
-    def faulty(sensitivity, multiplier, n):
+    def faulty(honest, sensitivity, multiplier, n):
         kind = {1: "counts", 4: "moments"}.get(n, "gradients")
         return honest(sensitivity, multiplier * (factor if kind == of else 1.0), n)
 
     return faulty
 
 
-def at_twice(function, which):
-    """The function with one of its arguments doubled."""
-    return lambda *given: function(*(2 * a if k == which else a for k, a in enumerate(given)))
-
-
-def exact_centre(block, *given, make=fusion_party.make_message):
+def exact_centre(honest, block, *given):
     """The channel's centre is taken from clean scores."""
-    made = make(block, *given)
+    made = honest(block, *given)
     scores = block.product(made.model.weights, given[4])
     return replace(made, channel=replace(made.channel, center=float(scores.mean())))
 
 
-twice_kept, twice_chosen = at_twice(mechanisms.keep_probability, 0), at_twice(mechanisms.choose_channel, 0)
-twice_labels = at_twice(public.randomise_labels, 1)
-
-for name, check, place, attribute, faulty in (
-    ("a forgotten root of 40", COST, mechanisms, "calibrate", calibrated(1 / math.sqrt(40), "gradients")),
-    ("half of the noise of the moments", COST, mechanisms, "calibrate", calibrated(0.5, "moments")),
-    ("a forgotten root of 9", COST, mechanisms, "calibrate", calibrated(1 / 3, "counts")),
-    ("a gradient bound of 1", COST, mechanisms, "gradient_sensitivity", lambda target: 1.0),
-    ("rows as long as they are", COST, mechanisms, "row_norms", lambda block: np.zeros(block.shape[0])),
-    ("symbols at twice epsilon", COST, mechanisms, "choose_channel", twice_chosen),
-    ("symbols kept too often", COST, mechanisms, "keep_probability", twice_kept),
-    ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),
-    ("labels at twice epsilon", "randomised labels", public, "randomise_labels", twice_labels),
-):
-    plain(name, ("fusion",), check, place, attribute, faulty)
+COST, PUBLIC, CALIBRATE = "cost of", "what is public of", (mechanisms, "calibrate")
+SENSITIVITY = (message_party, "message_sensitivity")
+instead(
+    "message",
+    {
+        "targets not clipped": (lambda _, self, w: w, (message_party.MessageParty, "public_target")),
+        "rows not clipped": (lambda _, block, name: block, BLOCKS[0]),
+        "messages not clipped": (lambda _, self, w: self.solve(w), (message_party.MessageParty, "exact")),
+        "the calibration of the paper": (papers_sensitivity, SENSITIVITY),
+        "the bound of zero-out": (lambda *_: Sensitivity(2.1526, "T3"), SENSITIVITY),
+    },
+    COST,
+)
+clean = {
+    "noise on parameters": (parameter_noise, NOISED),
+    "a clean message in the target": (lambda _, *given: CleanLater(*given), (message, "MessageSolver")),
+}
+instead("message", clean, PUBLIC)
+instead(
+    "fusion",
+    {
+        "a forgotten root of 40": (calibrated(1 / math.sqrt(40), "gradients"), CALIBRATE),
+        "half of the noise of the moments": (calibrated(0.5, "moments"), CALIBRATE),
+        "a forgotten root of 9": (calibrated(1 / 3, "counts"), CALIBRATE),
+        "a gradient bound of 1": (lambda _, target: 1.0, (mechanisms, "gradient_sensitivity")),
+        "rows as long as they are": (lambda _, block: np.zeros(block.shape[0]), NORMS),
+        "symbols at twice epsilon": (
+            lambda honest, epsilon, *given: honest(2 * epsilon, *given), (mechanisms, "choose_channel")),
+        "symbols kept too often": (
+            lambda honest, epsilon, *given: honest(2 * epsilon, *given), (mechanisms, "keep_probability")),
+    },
+    COST,
+)  # fmt: skip
+instead("fusion", {"a centre of clean scores": (exact_centre, (fusion_party, "make_message"))}, PUBLIC)
+twice = {
+    "labels at twice epsilon": (lambda honest, y, epsilon, *given: honest(y, 2 * epsilon, *given), FLIPS),
+}
+instead("fusion", twice, "randomised labels")

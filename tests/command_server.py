@@ -19,10 +19,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
 
 #: Name of the environment's variable that holds a program for the fork to run before the command.
 PRELUDE = "FASTADMM_TEST_PRELUDE"
@@ -41,7 +39,7 @@ sys.exit(answer[0] if answer else 1)
 
 
 @contextmanager
-def command_server(program: str = __file__) -> Iterator[Path]:
+def command_server(program=__file__):
     """Yield a directory for PATH whose ``fastadmm`` asks the server."""
     # A socket's path has at most some hundred characters: not below pytest's directories.
     place = Path(tempfile.mkdtemp(prefix="fastadmm-"))
@@ -62,7 +60,7 @@ def command_server(program: str = __file__) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _load() -> None:
+def _load():
     """Import what commands import and load the kernels that nearly every run uses: by some commands."""
     import matplotlib.figure  # noqa: F401
     import numpy as np
@@ -70,7 +68,7 @@ def _load() -> None:
     import sklearn.metrics  # noqa: F401
     from fastadmm.cli.app import _command
 
-    os.fsync = os.fstat  # type: ignore[assignment]
+    os.fsync = os.fstat
     _command()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         rng = np.random.default_rng(0)
@@ -90,8 +88,8 @@ def _load() -> None:
     gc.freeze()
 
 
-def _serve(address: str) -> None:
-    def end(*_: object) -> None:
+def _serve(address):
+    def end(*_):
         # What is its own, by name: never a directory that was only named on its command line.
         place = Path(address).parent
         shutil.rmtree(place / "demo", ignore_errors=True)
@@ -119,20 +117,20 @@ def _serve(address: str) -> None:
     end()
 
 
-def _signalled(file: int) -> None:
+def _signalled(file):
     """Have SIGIO sent to this process when the other side of a pipe or socket closes."""
     fcntl.fcntl(file, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-def _reap(number: int, frame: object) -> None:
+def _reap(number, frame):
     """Wait for the forks that have ended, so that their time counts as this process's."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _command(connection: socket.socket, demo: Path) -> None:
+def _command(connection, demo):
     """Run one command in this fork, and end it; a demo is made once, and a copy of it each later time."""
     head, streams, _, _ = socket.recv_fds(connection, 8, 3)
     size, request = int.from_bytes(head, "little"), b""
@@ -166,7 +164,7 @@ def _command(connection: socket.socket, demo: Path) -> None:
         os._exit(code)
 
 
-def _exit_code(arguments: list[str], prelude: str) -> int:
+def _exit_code(arguments, prelude):
     import traceback
 
     from fastadmm.cli.app import main
@@ -175,7 +173,7 @@ def _exit_code(arguments: list[str], prelude: str) -> int:
         exec(prelude, {})
         main(arguments)
     except SystemExit as stop:
-        code: Any = stop.code
+        code = stop.code
         return code if isinstance(code, int) else int(code is not None)
     except BaseException:
         traceback.print_exc()

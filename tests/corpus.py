@@ -28,10 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -39,12 +37,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 HDF5 = b"\x89HDF"
 
-#: What a listing says about one file: item to value.
-Items = dict[str, str]
-
 
 # --- the sources: files that every revision converts by itself
-def _csv(path: Path, X: np.ndarray, y: Any, ids: bool = False) -> None:
+def _csv(path, X, y, ids=False):
     names = [*(["id"] if ids else []), *(f"c{k}" for k in range(X.shape[1])), "y"]
     lines = [",".join(names)]
     for i, row in enumerate(X):
@@ -52,7 +47,7 @@ def _csv(path: Path, X: np.ndarray, y: Any, ids: bool = False) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_sources(home: Path) -> None:
+def write_sources(home):
     """CSV and LIBSVM files, and two tables with gaps and categories."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(150, 9)) * np.exp(rng.normal(scale=0.5, size=9))
@@ -88,11 +83,11 @@ def write_sources(home: Path) -> None:
 class Case:
     """One directory in which commands run; what they print goes to ``output.txt``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.directory = directory
-        self._main: Callable[[], None] | None = None
+        self._main = None
 
-    def run(self, line: str) -> str:
+    def run(self, line):
         """Run one command here; keep its exit code and all it printed, and return standard output."""
         arguments, code = ["fastadmm", *shlex.split(line)], None
         before, sys.argv = (sys.argv, sys.stdout, sys.stderr), arguments
@@ -120,7 +115,7 @@ class Case:
             log.write(f"$ fastadmm {line}\n{printed}{said}exit code {code}\n")
         return printed
 
-    def config(self, name: str = "config.toml", **values: Any) -> str:
+    def config(self, name="config.toml", **values):
         """Write a configuration file; ``lam`` is the key lambda. Its name."""
         import tomli_w
 
@@ -128,12 +123,12 @@ class Case:
         (self.directory / name).write_text(tomli_w.dumps(values), encoding="utf-8")
         return name
 
-    def fit(self, data: str, out: str = "run", **values: Any) -> None:
+    def fit(self, data, out="run", **values):
         """Train on ``../data/NAME.parts``; a test partition of that name is measured on."""
         given = {"threads": 1, "checkpoint_rounds": 4, "data": f"../data/{data}.parts", **values}
         self.run(f"train --config {self.config(f'{out}.toml', **given)} -o {out}")
 
-    def exchange(self, parties: tuple[str, ...], **values: Any) -> None:
+    def exchange(self, parties, **values):
         """Train by files until there is a result."""
         config = self.config(threads=1, **values)
         names = " ".join(f"--party {name}" for name in parties)
@@ -152,31 +147,29 @@ class Case:
                 self.run(f"party step --in run/requests/{request.name} {data} {answer} {approval}")
             self.run("coordinator step run " + " ".join(f"answer-{request.name}" for request in requests))
 
-    def keep(self, name: str, **values: Any) -> None:
+    def keep(self, name, **values):
         """Write what a Python call returned: arrays and what JSON can say."""
         for key, value in values.items():
             np.save(self.directory / f"{name}-{key}.npy", np.asarray(value))
 
 
 @functools.cache
-def _command() -> Callable[[], None]:
+def _command():
     from importlib.metadata import entry_points
 
     (script,) = entry_points(group="console_scripts", name="fastadmm")
     return script.load()
 
 
-Function = Callable[[Case], None]
-CASES: dict[str, Function] = {}
+CASES = {}
 
 
-def _case(function: Function) -> Function:
+def _case(function):
     CASES[function.__name__.replace("_", "-")] = function
     return function
 
 
-def _fits(name: str, data: str, **values: Any) -> None:
-    """One case of one fit."""
+def _fits(name, data, **values):
     CASES[name] = lambda case: case.fit(data, **values)
 
 
@@ -227,7 +220,7 @@ _fits(
 
 
 @_case
-def everyday(case: Case) -> None:
+def everyday(case):
     """Train, look at it, predict, hand over parts, and train on."""
     case.fit("two", lam=1e-3, test=AFTER, rounds=2)
     case.run("resume run --rounds 100 -q")
@@ -251,7 +244,7 @@ def everyday(case: Case) -> None:
 
 
 @_case
-def commands(case: Case) -> None:
+def commands(case):
     """What looks at data, models and runs, and what is made of them."""
     tables = "--guest ../guest.csv --host ../host.csv --id id --label y"
     case.run(f"convert {tables} --missing mean --dry-run")
@@ -297,8 +290,7 @@ def commands(case: Case) -> None:
 
 
 @_case
-def contributions(case: Case) -> None:
-    """Predictions by files."""
+def contributions(case):
     case.fit("two", lam=1e-2)
     for party in "abc":
         case.run(f"predict run/model/{party}.h5 ../data/two-test.parts/{party}.h5 --partial -o {party}.h5")
@@ -306,7 +298,7 @@ def contributions(case: Case) -> None:
 
 
 @_case
-def tables(case: Case) -> None:
+def tables(case):
     """Tables with gaps and categories, aligned, trained and predicted."""
     case.run("align --guest ../guest.csv --host ../host.csv --id id -o rows.h5")
     case.run(
@@ -318,7 +310,7 @@ def tables(case: Case) -> None:
 
 
 @_case
-def streamed(case: Case) -> None:
+def streamed(case):
     """Under the least memory that is enough: all parties are streamed."""
     case.run("convert ../big.npz --columns 3,5 -o big.parts")
     for scheme in ("subspace", "sharing"):
@@ -329,7 +321,7 @@ def streamed(case: Case) -> None:
         case.run(f"train --config {case.config(f'{scheme}.toml', memory=limit, **values)} -o {scheme}")
 
 
-def _by_files(name: str, **values: Any) -> None:
+def _by_files(name, **values):
     CASES[f"by-files-{name}"] = lambda case: case.exchange(("a", "b", "c"), **values)
 
 
@@ -342,7 +334,7 @@ _by_files("sets", lam=1e-2, party_constraint={"a": "nonnegative"}, scheme="shari
 
 
 @_case
-def owners(case: Case) -> None:
+def owners(case):
     """Owners of rows: exact, Laplace and Gaussian answers."""
     case.run("owners convert ../two.csv --label y --sizes 50,60 --names n,s -o d.owners --json")
     case.run("owners convert ../number.csv --label y --sizes 30,80 -o r.owners")
@@ -360,7 +352,7 @@ def owners(case: Case) -> None:
 
 
 @_case
-def estimators(case: Case) -> None:
+def estimators(case):
     """The estimators, with losses, penalties, path and privacy."""
     import fastadmm as fa
 
@@ -378,7 +370,7 @@ def estimators(case: Case) -> None:
 
 
 @_case
-def functions(case: Case) -> None:
+def functions(case):
     """Problems, solve, path and folds from Python."""
     import fastadmm as fa
 
@@ -393,13 +385,13 @@ def functions(case: Case) -> None:
     case.keep("path", grid=grid, weights=[np.concatenate(p.weights) for p in points])
 
 
-def _matrix(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _matrix(path):
     cells = np.loadtxt(path, delimiter=",", dtype=str, skiprows=1)
     return cells[:, :-1].astype(float), cells[:, -1]
 
 
 # --- one revision: this file again, in a process that imports it
-def run_here(home: Path, names: list[str]) -> None:
+def run_here(home, names):
     """Run cases below a directory with the package that this process imports."""
     write_sources(home)
     data = Case(home / "data")
@@ -421,18 +413,18 @@ def run_here(home: Path, names: list[str]) -> None:
         print(f"{name} {time.process_time() - begin:.1f} s", file=sys.__stderr__, flush=True)
 
 
-def _seeded(name: str) -> Callable[[int], bytes]:
+def _seeded(name):
     """Random bits of each size from a stream of their own: what else is drawn does not move them."""
-    streams: dict[int, np.random.Generator] = {}
+    streams = {}
 
-    def draw(size: int = 32) -> bytes:
+    def draw(size=32):
         stream = streams.setdefault(size, np.random.default_rng([size, *name.encode()]))
         return stream.bytes(size)
 
     return draw
 
 
-def share_compiled_kernels() -> None:
+def share_compiled_kernels():
     """Let every installation find kernels that one with the same sources has compiled.
 
     The package keeps them by a digest of their sources; Numba adds a digest of the path, and looks at the
@@ -445,12 +437,12 @@ def share_compiled_kernels() -> None:
             locator.get_suitable_cache_subpath = classmethod(lambda cls, file: Path(file).stem)
 
 
-def _stop_the_clock() -> None:
+def _stop_the_clock():
     """Let no second pass: neither in results nor for lines that are printed every few seconds."""
     time.perf_counter = time.monotonic = lambda: 1000.0
 
 
-def install(source: Path, site: Path) -> None:
+def install(source, site):
     """Install the package of a source tree into a directory."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
     with tempfile.TemporaryDirectory() as copy:  # setuptools builds inside the tree
@@ -465,7 +457,7 @@ def install(source: Path, site: Path) -> None:
         os.utime(path, (0, 0))
 
 
-def run_revision(site: Path, home: Path, names: list[str]) -> None:
+def run_revision(site, home, names):
     """Run cases in a process that imports the package of an installation."""
     cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastadmm-corpus"
     environment = {
@@ -489,45 +481,44 @@ _WORDS = (
 )
 
 
-def masked(text: str) -> str:
+def masked(text):
     """A text without times, dates, random ids, digests and versions."""
     for pattern, word in _WORDS:
         text = pattern.sub(word, text)
     return text
 
 
-def text_items(text: str) -> Items:
-    """A text's lines."""
+def text_items(text):
     # What is compiled depends on the runs before.
     lines = [line for line in text.splitlines() if not line.startswith("fastadmm: compiling")]
     return {f"line {number:05d}": masked(line) for number, line in enumerate(lines, 1)}
 
 
-def npz_items(path: Path) -> Items:
+def npz_items(path):
     """Types, shapes and contents of the arrays of an NPZ file."""
     with np.load(path) as arrays:
         return {name: _array(arrays[name]) for name in arrays}
 
 
-def _array(values: np.ndarray, storage: str = "") -> str:
+def _array(values, storage=""):
     digest = hashlib.sha256(masked(str(values)).encode() if values.dtype.kind == "U" else values.tobytes())
     return f"{values.dtype} {values.shape} {storage}sha256 {digest.hexdigest()}"
 
 
-def hdf5_items(raw: bytes) -> Items:
+def hdf5_items(raw):
     """Attributes, types, shapes and contents of an HDF5 file, and its bytes without what is masked."""
     import h5py
 
-    items: Items = {}
-    hidden: list[bytes] = []
+    items = {}
+    hidden = []
 
-    def mask(text: str) -> str:
+    def mask(text):
         shown = masked(text)
         if shown != text:
             hidden.append(text.encode())
         return shown
 
-    def visit(name: str, node: Any) -> None:
+    def visit(name, node):
         for key, value in node.attrs.items():
             items[f"{name}@{key}"] = mask(value) if isinstance(value, str) else repr(value)
         if isinstance(node, h5py.Dataset):
@@ -553,7 +544,7 @@ def hdf5_items(raw: bytes) -> Items:
     return items
 
 
-def listing(home: Path) -> dict[str, Items]:
+def listing(home):
     """What every file below a directory says, masked."""
     found = {}
     for path in sorted(p for p in home.rglob("*") if p.is_file()):
@@ -570,7 +561,7 @@ def listing(home: Path) -> dict[str, Items]:
     return found
 
 
-def differences(here: dict[str, Items], there: dict[str, Items]) -> list[str]:
+def differences(here, there):
     """One line for each file and item that differs, ``there`` being the older."""
     lines = []
     for name in sorted(here.keys() | there.keys()):
@@ -590,14 +581,14 @@ def differences(here: dict[str, Items], there: dict[str, Items]) -> list[str]:
 
 
 # --- the program
-def checkout(revision: str, directory: Path) -> Path:
+def checkout(revision, directory):
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True)
     directory.mkdir()
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
     return directory
 
 
-def main() -> int:
+def main():
     """Run the program; its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--against", metavar="REVISION", help="compare with what this revision makes")

@@ -1,27 +1,26 @@
 """What the tests of parties elsewhere share: agents in this process, and what carries bytes to them."""
 
-from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from fastadmm.between.agent import Agent
 from fastadmm.between.consent import agent_approve, approve_fingerprints, shown_digest
 from fastadmm.between.coordinator import RUN, Coordinator
-from fastadmm.between.socket import Lost, Server, Socket, serve
+from fastadmm.between.schema import Refusal, Request, answer_of, encoded, open_envelope
+from fastadmm.between.socket import Lost, Socket, serve
 from fastadmm.between.train import new_run
 from fastadmm.errors import InputError
 from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.store.party_file import PartyWriter, open_party
+from scipy import sparse
 
 from rounds_tools import NAMES
 
 CALLER = "coordinator"
 
 
-def confirmed(
-    approve: Callable[..., tuple[list[str], Path]], *what: Any, **how: Any
-) -> tuple[list[str], Path]:
+def confirmed(approve, *what, **how):
     """What an owner approves after having looked at it."""
     lines, _ = approve(*what, **how)
     assert len(lines) <= 24
@@ -31,15 +30,15 @@ def confirmed(
 class Parties:
     """Agents by name, which can be killed: another one then begins with what is on disk."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...] = NAMES, **options: Any) -> None:
+    def __init__(self, folder, names=NAMES, **options):
         self.folder, self.names, self.options = folder, names, options
-        self.said: list[str] = []
-        self.agents: dict[str, Agent] = {}
+        self.said = []
+        self.agents = {}
 
-    def home(self, name: str) -> Path:
+    def home(self, name):
         return self.folder / name
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name):
         if name not in self.agents:
             home = self.home(name)
             others = home / "others" / f"{name}.h5"
@@ -50,12 +49,12 @@ class Parties:
             )
         return self.agents[name]
 
-    def approve(self, run: Path) -> None:
+    def approve(self, run):
         for name in self.names:
             own = run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent"
             confirmed(agent_approve, *own)
 
-    def begin(self, **values: Any) -> RunFolder:
+    def begin(self, **values):
         """A run that all have approved, with the fingerprints that sums only need."""
         run = begin_run(self.folder, **values)
         self.approve(run.path)
@@ -63,9 +62,9 @@ class Parties:
             self.compare_keys(run.path)
         return run
 
-    def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
+    def compare_keys(self, run):
         """Every party refuses until it has been told the fingerprints that the others' owners see."""
-        with federated(RunFolder(run, EXCHANGE), ask or self.ask) as training:
+        with federated(RunFolder(run, EXCHANGE), self.ask) as training:
             with pytest.raises(InputError, match=r"refused \(keys\)"):
                 training.advance()
             run_id = training.run
@@ -75,33 +74,85 @@ class Parties:
             others = [line.split(": ")[1] for line in lines if "(this party)" not in line]
             approve_fingerprints(run_id, others, state)
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         """As SIGKILL does: nothing is written any more, and the system closes what was open."""
         agent = self.agents.pop(name)
         agent.close()
 
-    def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(self, name, raw, seconds):
         return self.agent(name).handle(CALLER, name, raw)
 
-    def close(self) -> None:
+    def close(self):
         for name in list(self.agents):
             self.kill(name)
+
+
+def party_file(path, features):
+    """The file of a party with these features, dense or sparse."""
+    names = [f"c{j}" for j in range(features.shape[1])]
+    kind = "csr" if sparse.issparse(features) else "dense"
+    with PartyWriter(
+        path, name=path.stem, n_features=len(names), kind=kind, feature_names=names, force=True
+    ) as writer:
+        writer.append(features, ids=np.arange(features.shape[0]))
+    return open_party(path)
+
+
+class Asker:
+    """A coordinator that asks one party's agent whatever it likes."""
+
+    run = "0123456789abcdef"
+
+    def __init__(self, home, features, name="A", **options):
+        home.mkdir(exist_ok=True)
+        self.home, self.state, self.name, self.options = home, home / "state", name, options
+        self.data = party_file(home / f"{name}.h5", features)
+        self.said = []
+        self.previous, self.answered = -1, ""
+        self.agent = None
+        self.wake()
+
+    def wake(self, **options):
+        """The agent's process ends, and another begins."""
+        self.close()
+        self.options |= options
+        self.agent = Agent(self.data.path, self.state, threads=1, say=self.said.append, **self.options)
+
+    def request(self, calls, number=None):
+        here = self.previous + 1 if number is None else number
+        return encoded(Request(self.run, self.name, here, self.previous, calls, self.answered))
+
+    def heard(self, envelope, calls):
+        """The answer of an envelope, or the code of a refusal."""
+        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
+        if isinstance(found, Refusal):
+            return None, found.code
+        self.previous, self.answered = found.number, found.digest
+        return found.answer, ""
+
+    def ask(self, *calls):
+        got = self.agent.handle(CALLER, self.name, self.request(list(calls)))
+        return self.heard(open_envelope(got, len(got), "answer"), list(calls))
+
+    def close(self):
+        if self.agent is not None:
+            self.agent.close()
 
 
 class SocketParties(Parties):
     """Agents that are asked at sockets, as those of other processes are."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
-        self.sockets: dict[str, tuple[Server, Socket]] = {}
+        self.sockets = {}
 
-    def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(self, name, raw, seconds):
         if name not in self.sockets:
             path = self.home(name) / "s"
             self.sockets[name] = serve(path, self.agent(name).handle), Socket(path)
         return self.sockets[name][1].ask(name, raw, seconds, CALLER)
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         if name in self.sockets:
             self.sockets.pop(name)[0].stop(0)
         super().kill(name)
@@ -110,10 +161,10 @@ class SocketParties(Parties):
 class Killing:
     """Carries bytes; before or after some exchange it kills a party, or the coordinator."""
 
-    def __init__(self, parties: Parties, at: int, who: str) -> None:
+    def __init__(self, parties, at, who):
         self.parties, self.at, self.who, self.asked = parties, at, who, 0
 
-    def __call__(self, name: str, raw: bytes, seconds: float) -> bytes:
+    def __call__(self, name, raw, seconds):
         self.asked += 1
         if self.asked == self.at:
             if self.who == "party before":
@@ -127,12 +178,12 @@ class Killing:
         return self.parties.ask(name, raw, seconds)
 
 
-def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) -> RunFolder:
+def begin_run(folder, names=NAMES, **values):
     """A run directory with its description; ``caller`` and ``own`` are no settings."""
     out = folder / "labels" / "run"
     own, caller = values.pop("own", None), str(values.pop("caller", CALLER))
     labels = folder / "labels" / "labels.h5"
-    new, fill = new_run(labels, names, out, dict(values), "test", own=own, say=print)  # type: ignore[arg-type]
+    new, fill = new_run(labels, names, out, dict(values), "test", own=own, say=print)
     with new.begin(fill, force=False):
         run = Coordinator(new, lambda *_: b"", lambda _: None)
         run.write_description(caller)
@@ -141,7 +192,7 @@ def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) ->
 
 
 @contextmanager
-def federated(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> Any:
+def federated(folder, ask):
     with folder.held():
         run = Coordinator(RunFolder(folder.path, EXCHANGE), ask, lambda _: None)
         try:
@@ -150,20 +201,18 @@ def federated(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> A
             run.close()
 
 
-def advance(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> dict[str, Any]:
+def advance(folder, ask):
     """Go on with a run, to its end if nothing is in the way."""
     with federated(folder, ask) as run:
         return run.advance()
 
 
-def lost(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> None:
-    """Go on with a run until somebody is lost."""
+def lost(folder, ask):
     with pytest.raises(Lost):
         advance(folder, ask)
 
 
-def train_with(parties: Parties, **values: object) -> Path:
-    """A whole run with these agents."""
+def train_with(parties, **values):
     folder = parties.begin(**values)
     advance(folder, parties.ask)
     return folder.path

@@ -5,19 +5,11 @@ import gzip
 import json
 import lzma
 import os
-import random
 import tomllib
 import zlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from copy import deepcopy
 
 import numpy as np
-
-__all__ = ["Mutation", "mutations_of"]
-
-#: Spoils the file at a path; returns what it did, for the report of a failure.
-Mutation = Callable[[Path, random.Random], str]
 
 _MAGIC = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -30,7 +22,7 @@ _TOKENS = [
     b"1970-01-01", b"x" * 70_000, b"1," * 30_000, b"\xf0\x9f\x92\xa9", b"\x1b[31m", b"\x1a", b"%s%n", b"2025-13-45T99:99",
 ]  # fmt: skip
 
-_VALUES: list[Any] = [
+_VALUES = [
     None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 2**31, -(2**31), 2**63 - 1, 10**19, -(10**30), 0.0, 0.5, -0.5, 1e-320, 1e308,
     float("nan"), float("inf"), float("-inf"), "", " ", "x", "nan", "0", "1.0", "2.0", "99.0", "../x", "/etc/passwd", "a/b",
     "\0", "é", "\u2028", "x" * 5000, "sha256:" + "0" * 64, [], [1], ["x"], [[]], {}, {"a": 1}, [None], [1e400], [{}], ["x"] * 50,
@@ -38,12 +30,12 @@ _VALUES: list[Any] = [
 
 
 # --- bytes -------------------------------------------------------------------------------------------------
-def _span(raw: bytes, rng: random.Random) -> tuple[int, int]:
+def _span(raw, rng):
     start = rng.randrange(len(raw) + 1)
     return start, min(len(raw), start + rng.choice([1, 2, 8, 16, 64, 512, 4096]))
 
 
-def _flip(raw: bytes, rng: random.Random) -> bytes:
+def _flip(raw, rng):
     changed = bytearray(raw)
     for _ in range(rng.choice([1, 1, 1, 2, 8, 64])):
         if changed:
@@ -51,22 +43,22 @@ def _flip(raw: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _swap(raw: bytes, rng: random.Random) -> bytes:
+def _swap(raw, rng):
     (a, b), (c, d) = sorted([_span(raw, rng), _span(raw, rng)])
     b = min(b, c)
     return raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]
 
 
-def _insert(raw: bytes, rng: random.Random) -> bytes:
+def _insert(raw, rng):
     at = rng.randrange(len(raw) + 1)
     return raw[:at] + rng.choice([*_TOKENS, rng.randbytes(9), bytes(300)]) + raw[at:]
 
 
-def _number(raw: bytes, rng: random.Random) -> bytes:
+def _number(raw, rng):
     width = rng.choice([1, 2, 4, 8])
     at = rng.randrange(max(1, len(raw) - width))
     number = rng.choice(_MAGIC) % (1 << 8 * width)
-    order: Any = rng.choice(["little", "big"])
+    order = rng.choice(["little", "big"])
     return raw[:at] + number.to_bytes(width, order) + raw[at + width :]
 
 
@@ -74,7 +66,7 @@ _HEADS = [b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"BZh9
           b"\x93NUMPY", b"%PDF-1.4"]  # fmt: skip
 
 #: What becomes of a file's bytes.
-_WHOLE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+_WHOLE = {
     "flip": _flip,
     "cut": lambda raw, rng: raw[: rng.randrange(len(raw) + 1)],
     "cut front": lambda raw, rng: raw[rng.randrange(len(raw) + 1) :],
@@ -88,7 +80,7 @@ _WHOLE: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 #: What becomes of a piece of it.
-_PIECE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+_PIECE = {
     "drop": lambda piece, rng: b"",
     "repeat": lambda piece, rng: piece * (1 + rng.choice([1, 1, 3, 40])),
     "fill": lambda piece, rng: bytes([rng.choice([0, 0xFF, 0x41, 0x0A])]) * len(piece),
@@ -99,19 +91,23 @@ _BYTES = ["flip", "flip", "flip", "cut", "cut", "cut front", "drop", "repeat", "
           "number", "append", "other kind"]  # fmt: skip
 
 
-def of_bytes(path: Path, rng: random.Random) -> str:
-    """Spoil bytes, whatever they mean."""
-    how, raw = rng.choice(_BYTES), path.read_bytes()
-    if how in _PIECE:
-        start, stop = _span(raw, rng)
-        path.write_bytes(raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:])
-    else:
-        path.write_bytes(_WHOLE[how](raw, rng))
+def spoiled(raw, rng):
+    """Bytes that are spoiled whatever they mean, and how."""
+    how = rng.choice(_BYTES)
+    if how in _WHOLE:
+        return how, _WHOLE[how](raw, rng)
+    start, stop = _span(raw, rng)
+    return how, raw[:start] + _PIECE[how](raw[start:stop], rng) + raw[stop:]
+
+
+def of_bytes(path, rng):
+    how, raw = spoiled(path.read_bytes(), rng)
+    path.write_bytes(raw)
     return how
 
 
 # --- text --------------------------------------------------------------------------------------------------
-def of_text(path: Path, rng: random.Random) -> str:
+def of_text(path, rng):
     """Spoil lines, cells and the encoding of a text file."""
     raw = path.read_bytes()
     lines = raw.split(b"\n")
@@ -160,7 +156,7 @@ def of_text(path: Path, rng: random.Random) -> str:
 
 
 # --- JSON and TOML -----------------------------------------------------------------------------------------
-def _places(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(value, where=()):
     found = [where] if where else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -168,7 +164,7 @@ def _places(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def _near(old: Any, rng: random.Random) -> Any:
+def _near(old, rng):
     """A value of the same type but another: what a hand edit gives."""
     if isinstance(old, bool):
         return not old
@@ -183,7 +179,8 @@ def _near(old: Any, rng: random.Random) -> Any:
     return rng.choice(_VALUES)
 
 
-def _change(tree: Any, rng: random.Random) -> str:
+def change(tree, rng, values=_VALUES):
+    """Other keys and values somewhere in a tree."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         places = _places(tree)
@@ -196,19 +193,21 @@ def _change(tree: Any, rng: random.Random) -> str:
         how = rng.choice(["value", "value", "near", "near", "drop", "add"])
         done.append(f"{how} {'.'.join(map(str, [*way, last]))}")
         if how == "value":
-            parent[last] = rng.choice(_VALUES)
+            parent[last] = deepcopy(rng.choice(values))
         elif how == "near":
             parent[last] = _near(parent[last], rng)
         elif how == "drop":
             del parent[last]
         elif isinstance(parent, dict):
-            parent[rng.choice(["x", "", "name", "é", "a b", "version", "lambda"])] = rng.choice(_VALUES)
+            parent[rng.choice(["x", "", "name", "é", "a b", "version", "lambda"])] = deepcopy(
+                deepcopy(rng.choice(values))
+            )
         else:
-            parent.insert(rng.randrange(len(parent) + 1), rng.choice(_VALUES))
+            parent.insert(rng.randrange(len(parent) + 1), deepcopy(rng.choice(values)))
     return ", ".join(done)
 
 
-def _tomlable(value: Any) -> Any:
+def _tomlable(value):
     if isinstance(value, dict):
         return {str(k): _tomlable(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
@@ -216,43 +215,40 @@ def _tomlable(value: Any) -> Any:
     return value
 
 
-def of_toml(path: Path, rng: random.Random) -> str:
+def of_toml(path, rng):
     """Change keys and values of a TOML document that stays TOML."""
     import tomli_w
 
     tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    done = _change(tree, rng)
+    done = change(tree, rng)
     path.write_text(tomli_w.dumps(_tomlable(tree)), encoding="utf-8", errors="surrogatepass")
     return f"TOML {done}"
 
 
-def of_json(path: Path, rng: random.Random) -> str:
+def of_json(path, rng):
     """Change keys and values of a JSON document, or of one line of JSON lines."""
-    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    lines, at, indent = [text], 0, 2
     try:
-        tree = json.loads("\n".join(lines))
-        at = None
+        box = [json.loads(text)]
     except ValueError:
+        lines, indent = text.split("\n"), None
         at = rng.randrange(len(lines))
         try:
-            tree = json.loads(lines[at])
+            box = [json.loads(lines[at])]
         except ValueError:
             return of_bytes(path, rng)
-    box = [tree]
-    done = _change(box, rng)
-    text = json.dumps(box[0] if box else None, indent=None if at is not None else 2)
-    if at is not None:
-        lines[at] = text
-        text = "\n".join(lines)
-    path.write_text(text + "\n", encoding="utf-8")
+    done = change(box, rng)
+    lines[at] = json.dumps(box[0] if box else None, indent=indent)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return f"JSON {done}"
 
 
 # --- HDF5 --------------------------------------------------------------------------------------------------
-def _arrays(rng: random.Random, like: np.ndarray | None) -> Any:
+def _arrays(rng, like):
     """A dataset's new value: other values, dtype, shape or kind."""
     n = like.shape[0] if like is not None and like.ndim else 5
-    choices: list[Callable[[], Any]] = [
+    choices = [
         lambda: np.zeros(0), lambda: np.zeros((0, 3)), lambda: np.float64(1.5), lambda: np.int64(-1), lambda: np.zeros((n, 0)),
         lambda: np.full(n, np.nan), lambda: np.full(n, 2**62), lambda: np.full(n, -1), lambda: np.zeros((n, 2, 2)),
         lambda: np.zeros(n, dtype=np.complex128), lambda: np.zeros(n, dtype=np.uint64), lambda: np.ones(n, dtype=bool),
@@ -269,28 +265,27 @@ def _arrays(rng: random.Random, like: np.ndarray | None) -> Any:
     return rng.choice(choices)()
 
 
-def rng_shuffled(array: np.ndarray, rng: random.Random) -> np.ndarray:
-    """Its rows in another order."""
+def rng_shuffled(array, rng):
     order = list(range(len(array)))
     rng.shuffle(order)
     return array[order]
 
 
-_ATTRIBUTES: list[Any] = [
+_ATTRIBUTES = [
     -1, 0, 1, 2**62, 1.5, float("nan"), "", "x", "1.0", "0.2.0", "9.9", "csr_matrix", "array", "string-array", "dict", b"\xff\xfe",
     "sha256:" + "0" * 64, np.zeros(0), np.array([1, 2]), np.array([-5, 3]), np.array([2**40, 2**40]), np.zeros((2, 2)), True,
     np.array([1.5, 2.5]), "x" * 9000, np.array(["a", "b"], dtype=object), 1 + 2j, "y", "../x",
 ]  # fmt: skip
 
 
-def _items(file: Any) -> list[Any]:
+def _items(file):
     """Groups and datasets of a file; some may be deleted already."""
-    items: list[Any] = []
+    items = []
     file.visititems(lambda _, item: items.append(item))
     return [item for item in items if item]
 
 
-def of_hdf5(path: Path, rng: random.Random) -> str:
+def of_hdf5(path, rng):
     """Change attributes, datasets, groups and links of an HDF5 file by way of the library."""
     import h5py
 
@@ -312,7 +307,7 @@ def of_hdf5(path: Path, rng: random.Random) -> str:
     return "HDF5 " + ", ".join(done)
 
 
-def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
+def _edit(file, item, how, rng):
     import h5py
 
     name, parent = item.name.rsplit("/", 1)[-1], item.parent
@@ -325,12 +320,11 @@ def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
     elif how == "value":
         k = rng.randrange(max(1, item.shape[0]))
         index = (k, *(rng.randrange(n) for n in item.shape[1:]))
-        if item.dtype.kind == "O":
-            item[index] = rng.choice(["", "x", "é", "\u202e", "x" * 5000, "a\nb", b"\xff\xfe", "id", "y"])
-        elif item.dtype.kind == "f":
-            item[index] = rng.choice([np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 0.0, -1.0, 0.5, 1e17])
-        else:
-            item[index] = rng.choice([-1, 0, 1, 2**31 - 1, -(2**31), 2**20, 7])
+        kinds = {
+            "O": ["", "x", "é", "\u202e", "x" * 5000, "a\nb", b"\xff\xfe", "id", "y"],
+            "f": [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 0.0, -1.0, 0.5, 1e17],
+        }
+        item[index] = rng.choice(kinds.get(item.dtype.kind, [-1, 0, 1, 2**31 - 1, -(2**31), 2**20, 7]))
     elif how in ("replace", "huge"):
         attributes = dict(item.attrs)
         old = item[()] if item.shape is not None else None
@@ -367,8 +361,7 @@ def _edit(file: Any, item: Any, how: str, rng: random.Random) -> None:
 
 
 # --- NPZ, Parquet, compressed text -------------------------------------------------------------------------
-def of_npz(path: Path, rng: random.Random) -> str:
-    """Change arrays of an NPZ file."""
+def of_npz(path, rng):
     with np.load(path) as file:
         arrays = dict(file)
     key = rng.choice(list(arrays))
@@ -381,10 +374,8 @@ def of_npz(path: Path, rng: random.Random) -> str:
         arrays[key] = np.array([{"a": 1}, None, "x"], dtype=object)
     elif how == "rename":
         arrays[rng.choice(["Z", "indices", "data", "shape", "é"])] = arrays.pop(key)
-    elif arrays[key].size and arrays[key].dtype.kind in "iuf":
-        value: Any = rng.choice([-1, 0, 2**31 - 1, 99])
-        if arrays[key].dtype.kind == "f":
-            value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -0.0])
+    elif arrays[key].size and (kind := arrays[key].dtype.kind) in "iuf":
+        value = rng.choice([np.nan, np.inf, -np.inf, 1e308, -0.0] if kind == "f" else [-1, 0, 2**31 - 1, 99])
         arrays[key] = arrays[key].copy()
         arrays[key].reshape(-1)[rng.randrange(arrays[key].size)] = value
     save = rng.choice([np.savez, np.savez_compressed])
@@ -393,15 +384,14 @@ def of_npz(path: Path, rng: random.Random) -> str:
     return f"NPZ {how} {key}"
 
 
-def of_parquet(path: Path, rng: random.Random) -> str:
-    """Change columns of a Parquet table."""
+def of_parquet(path, rng):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
     k = rng.randrange(table.num_columns)
     n, name = table.num_rows, table.column_names[k]
-    columns: dict[str, Callable[[], Any]] = {
+    columns = {
         "nulls": lambda: pa.array([None] * n, type=pa.float64()),
         "untyped nulls": lambda: pa.nulls(n),
         "some nulls": lambda: pa.array([None if rng.random() < 0.2 else 1.0 for _ in range(n)]),
@@ -443,11 +433,11 @@ def of_parquet(path: Path, rng: random.Random) -> str:
     return f"Parquet {how} {name}"
 
 
-def compressed(inner: Mutation, kind: str) -> Mutation:
+def compressed(inner, kind):
     """Spoil a compressed file: its bytes, or the text within."""
-    module: Any = {"gz": gzip, "bz2": bz2, "xz": lzma}[kind]
+    module = {"gz": gzip, "bz2": bz2, "xz": lzma}[kind]
 
-    def change(path: Path, rng: random.Random) -> str:
+    def change(path, rng):
         if rng.random() < 0.6:
             return of_bytes(path, rng)
         path.write_bytes(module.decompress(path.read_bytes()))
@@ -458,7 +448,7 @@ def compressed(inner: Mutation, kind: str) -> Mutation:
     return change
 
 
-def of_pipe(path: Path, rng: random.Random) -> str:
+def of_pipe(path, rng):
     """A pipe that nobody writes to, a directory, a device or nothing in the file's place."""
     path.unlink()
     how = rng.choice(["pipe", "directory", "link to a device", "nothing"])
@@ -471,7 +461,7 @@ def of_pipe(path: Path, rng: random.Random) -> str:
     return f"a {how} instead"
 
 
-def of_bomb(path: Path, rng: random.Random) -> str:
+def of_bomb(path, rng):
     """Gigabytes of zeros in a few megabytes, whole and with checksums, in a dataset's place."""
     import h5py
 
@@ -493,13 +483,13 @@ def of_bomb(path: Path, rng: random.Random) -> str:
     return f"bomb {name}"
 
 
-def of_number(path: Path, rng: random.Random) -> str:
+def of_number(path, rng):
     """Another number, of the right kind, in a file that stays whole."""
     import h5py
 
     values = [-1e9, -1.0, -1e-300, 0.0, 1e-300, 1e9, 1e149, 1e151, 1e308, np.nan, np.inf, -np.inf]
     with h5py.File(path, "r+") as file:
-        places: list[tuple[Any, str | None]] = []
+        places = []
         for item in _items(file):
             if isinstance(item, h5py.Dataset) and item.size and item.dtype.kind == "f":
                 places.append((item, None))
@@ -509,7 +499,7 @@ def of_number(path: Path, rng: random.Random) -> str:
         if not places:
             return of_hdf5(path, rng)
         item, key = rng.choice(places)
-        value = rng.choice(values)
+        value = deepcopy(rng.choice(values))
         if key is not None:
             item.attrs[key] = value
             return f"number {item.name}.{key} = {value}"
@@ -520,12 +510,12 @@ def of_number(path: Path, rng: random.Random) -> str:
         return f"number {item.name} = {value}"
 
 
-def mutations_of(path: Path, foreign: bool = False) -> list[Mutation]:
+def mutations_of(path, foreign=False):
     """What can be done to a file, by the end of its name; what is aimed at the contents comes more often.
 
     `foreign`: also what only somebody else would put there.
     """
-    kinds: dict[str, list[Mutation]] = {
+    kinds = {
         ".h5": [of_bytes, of_hdf5, of_hdf5],
         ".toml": [of_text, of_bytes, of_toml, of_toml],
         ".json": [of_text, of_bytes, of_json, of_json],

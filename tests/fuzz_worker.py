@@ -22,12 +22,10 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fuzz_mutations
-from fuzz_subjects import EXCHANGE, SUBJECTS, Command, Subject, make_seeds
+from fuzz_subjects import EXCHANGE, SUBJECTS, Command, make_seeds
 
 SECONDS = 60.0  # of one case; the slowest takes one
 MEMORY = 8 << 30
@@ -36,12 +34,12 @@ LONGEST = 700  # characters of an error
 UNCOUNTED = ("run.lock", ".lock", "refused", "audit.jsonl", "requests.journal")
 
 
-def subjects_of(seed: int) -> dict[str, Subject]:
+def subjects_of(seed):
     """What a campaign is about: seeds from 1000 on are of what passes between organisations."""
     return EXCHANGE if seed >= 1000 else SUBJECTS
 
 
-def case_of(seed: int, number: int, seeds: Path) -> tuple[random.Random, str, Path, Command]:
+def case_of(seed, number, seeds):
     """Generator, subject, file to spoil (below the subject's directory) and command of a case."""
     rng = random.Random(f"{seed}/{number}")
     subjects = subjects_of(seed)
@@ -57,11 +55,10 @@ def case_of(seed: int, number: int, seeds: Path) -> tuple[random.Random, str, Pa
     folder = target.parent if target.parent.name else Path(target.parts[0])
     if "@DIR" in line and folder.suffix not in (".parts", ".owners"):
         folder = Path("data.owners" if name == "owners" else "dense.parts")
-    return rng, name, target, Command(line.replace("@DIR", f"@{folder}"), command.outs, command.changes)
+    return rng, name, target, Command(line.replace("@DIR", f"@{folder}"), command.changes)
 
 
-def contents(home: Path) -> dict[str, str]:
-    """Digest of every file below a directory."""
+def contents(home):
     return {
         str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(home.rglob("*"))
@@ -69,12 +66,12 @@ def contents(home: Path) -> dict[str, str]:
     }
 
 
-def execute(arguments: list[str]) -> tuple[int | None, str, str]:
+def execute(arguments):
     """Exit code, standard output and error of a command; no code where it raised, which is a traceback."""
     from fastadmm.cli.app import main
 
     out, err = io.StringIO(), io.StringIO()
-    code: int | None = None
+    code = None
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(arguments)
@@ -85,7 +82,7 @@ def execute(arguments: list[str]) -> tuple[int | None, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def spoil(seed: int, number: int, seeds: Path, home: Path) -> tuple[str, Path, Command, str]:
+def spoil(seed, number, seeds, home):
     """Copy a subject's files to `home` and spoil one: subject, file, command, and what was done."""
     rng, name, target, command = case_of(seed, number, seeds)
     shutil.copytree(seeds / name, home)
@@ -103,7 +100,7 @@ def spoil(seed: int, number: int, seeds: Path, home: Path) -> tuple[str, Path, C
     return name, target, command, done
 
 
-def run_case(seed: int, number: int, seeds: Path, scratch: Path) -> dict[str, Any]:
+def run_case(seed, number, seeds, scratch):
     """Spoil a file, run a command, and say what is wrong with what happened (``problems``)."""
     begin = time.perf_counter()
     home = scratch / f"case-{number}"
@@ -131,7 +128,7 @@ def run_case(seed: int, number: int, seeds: Path, scratch: Path) -> dict[str, An
     }
 
 
-def remove(path: Path) -> None:
+def remove(path):
     """Whatever is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -139,7 +136,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | None) -> Iterator[str]:
+def lost(home, seeds, target, command, code):
     """Whether a run by files can still be brought to its next exchange."""
     honest = "coordinator step @run @party-1.message2.h5 @party-2.message2.h5"
     step = "party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @again.h5 --threads 1"
@@ -173,8 +170,8 @@ def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | No
 
 
 def judge(
-    command: Command, home: Path, code: int | None, out: str, err: str, before: dict[str, str], after: dict[str, str]
-) -> Iterator[str]:  # fmt: skip
+    command, home, code, out, err, before, after
+):  # fmt: skip
     """What is wrong with the outcome of a command on a spoiled file."""
     if code is None or "Traceback (most recent call last)" in err:
         yield "traceback"
@@ -223,7 +220,7 @@ def judge(
         yield f"changed: {sorted(changed)}"
 
 
-def wrong_result(command: Command, home: Path, out: str) -> Iterator[str]:
+def wrong_result(command, home, out):
     """What is wrong with what a successful command made."""
     if "--json" in command.line.split():
         try:
@@ -262,11 +259,11 @@ def wrong_result(command: Command, home: Path, out: str) -> Iterator[str]:
                 yield f"the run made is refused: {err}"
 
 
-def _refuse(name: str) -> None:
+def _refuse(name):
     raise ValueError(f"{name} is not JSON")
 
 
-def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
+def wrong_numbers(command, home, made):
     """Compare a partition with the file it was made from, read by csv.reader or str.split and float()."""
     import bz2
     import gzip
@@ -275,11 +272,11 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
     import numpy as np
     from fastadmm.store.partition import open_partition
 
-    source = home / re.search(r"@(\S+)", command.line)[1]  # type: ignore[index]
+    source = home / re.search(r"@(\S+)", command.line)[1]
     raw = source.read_bytes()
     for magic, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ", lzma)):
         if raw.startswith(magic):
-            raw = module.decompress(raw)  # type: ignore[attr-defined]
+            raw = module.decompress(raw)
     if "--standardize" in command.line or "normalize=l2" in command.line or "--like" in command.line:
         return
     partition = open_partition(made)
@@ -315,13 +312,13 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
         yield f"values differ from those of the file: {X[wanted != X][:3]} for {wanted[wanted != X][:3]}"
 
 
-def main() -> None:
+def main():
     """Run cases START to STOP of SEED; one line of JSON before and after each."""
     seed, start, stop, directory = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from fastadmm.files import atomic
 
-    atomic.synchronise = lambda path: None  # type: ignore[assignment]  # what survives a power cut is tested elsewhere
+    atomic.synchronise = lambda path: None  # what survives a power cut is tested elsewhere
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         make_seeds(directory / "seeds", subjects_of(seed))
     # After the seeds: libraries and compiled code are loaded, so only data can ask for more.
@@ -335,7 +332,7 @@ def main() -> None:
     shutil.rmtree(scratch)
 
 
-def watched(seed: int, start: int, stop: int, directory: Path) -> Iterator[dict[str, Any]]:
+def watched(seed, start, stop, directory):
     """Reports of cases START to STOP; a crash or a hang of the worker is a problem of the case that it was at."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1",
                    "PYTHONPATH": str(Path(__file__).parent)}  # fmt: skip

@@ -12,7 +12,6 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -48,26 +47,26 @@ class Module:
     path: Path
 
     @cached_property
-    def text(self) -> str:
+    def text(self):
         """Its source."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
-    def nodes(self) -> list[ast.AST]:
+    def nodes(self):
         """Its syntax tree, node by node, the whole module first."""
         return list(ast.walk(ast.parse(self.text)))
 
     @property
-    def functions(self) -> Iterator[ast.FunctionDef]:
+    def functions(self):
         """Its functions, those within others, too."""
         return (node for node in self.nodes if isinstance(node, ast.FunctionDef))
 
     @property
-    def room(self) -> str:
+    def room(self):
         """The folder below ``fastadmm``, or the module that lies there; "" for the package itself."""
         return self.name.partition(".")[2].partition(".")[0]
 
-    def imported(self) -> Iterator[str]:
+    def imported(self):
         """Names that stand behind ``from`` and ``import``, wherever they stand."""
         for node in self.nodes:
             if isinstance(node, ast.ImportFrom):
@@ -76,9 +75,9 @@ class Module:
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
 
-    def constants(self) -> Iterator[str]:
+    def constants(self):
         """Names in capitals that it gives to numbers."""
-        for node in self.nodes[0].body:  # type: ignore[attr-defined]
+        for node in self.nodes[0].body:
             match node:
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
                     pairs = list(zip(names, values))
@@ -94,9 +93,9 @@ class Module:
 class House:
     """The modules of the package and who imports whom."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root=ROOT):
         self.root = root
-        self.modules: dict[str, Module] = {}
+        self.modules = {}
         for folder in ("fastadmm", "kernels", "data_tools"):
             name = folder if folder == "fastadmm" else f"fastadmm.{folder}"
             for path in sorted((root / folder).rglob("*.py")):
@@ -105,7 +104,7 @@ class House:
                 self.modules[full] = Module(full, path)
 
     @cached_property
-    def imports(self) -> dict[str, set[str]]:
+    def imports(self):
         """The modules that each module imports; of ``from package import module``, the module."""
         found = {}
         for module in self.modules.values():
@@ -113,17 +112,16 @@ class House:
             found[module.name] = (names & self.modules.keys()) - {module.name}
         return found
 
-    def rooms(self) -> set[str]:
-        """All rooms."""
+    def rooms(self):
         return {module.room for module in self.modules.values()} - {""}
 
-    def pairs(self) -> list[str]:
+    def pairs(self):
         """Rooms that import from each other."""
         room = {name: module.room for name, module in self.modules.items()}
         doors = {(room[name], room[other]) for name, others in self.imports.items() for other in others}
         return [f"{a} and {b}" for a, b in sorted(doors) if a < b and (b, a) in doors]
 
-    def circle(self) -> list[str]:
+    def circle(self):
         """Modules that import each other in turn; one circle, or none."""
         try:
             TopologicalSorter(self.imports).prepare()
@@ -131,7 +129,7 @@ class House:
             return error.args[1]
         return []
 
-    def against_the_order(self, order: list[str]) -> list[str]:
+    def against_the_order(self, order):
         """Imports of a room that stands later in the plan, and of the package's own face."""
         place = {name: number for number, name in enumerate(order)}
         wrong = []
@@ -144,7 +142,7 @@ class House:
         return wrong
 
     @cached_property
-    def functions(self) -> dict[str, tuple[int, int]]:
+    def functions(self):
         """Lines without docstring, and parameters, of every function."""
         found = {}
         for module in self.modules.values():
@@ -158,7 +156,7 @@ class House:
                 found[f"{module.name}:{node.name}:{node.lineno}"] = lines, parameters
         return found
 
-    def counts(self) -> dict[str, int]:
+    def counts(self):
         """What has a mark in ``[tool.house]`` of ``pyproject.toml``, as it is."""
         modules = self.modules.values()
         pages, tests = (self.root / "docs").glob("*.md"), (self.root / "tests").rglob("*.py")
@@ -176,7 +174,7 @@ class House:
 
 
 @cache
-def the_house() -> House:
+def the_house():
     """That of this repository, read once for a process; no collection of garbage looks at it again."""
     gc.disable()
     house = House()
@@ -186,10 +184,10 @@ def the_house() -> House:
     return house
 
 
-def code_lines(text: str) -> int:
+def code_lines(text):
     """Lines that hold more than comments and strings that stand alone."""
-    lines: set[int] = set()
-    statement: list[tokenize.TokenInfo] = []
+    lines = set()
+    statement = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NEWLINE:
             if any(one.type != tokenize.STRING for one in statement):
@@ -200,18 +198,18 @@ def code_lines(text: str) -> int:
     return len(lines)
 
 
-def marks() -> dict[str, int]:
+def marks():
     """The counts that the house must not exceed; they may only fall."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["house"]
 
 
-def plan(text: str) -> list[str]:
+def plan(text):
     """Rooms in the order of the table of ``docs/architecture.md``."""
     table = text.partition("## The rooms")[2].partition("\n## ")[0]
     return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
 
 
-def main() -> int:
+def main():
     """Print the counts; exit code 1 where one is above its mark or an import reaches back."""
     house, above = the_house(), 0
     wrong = house.circle() or house.against_the_order(plan(PLAN.read_text(encoding="utf-8")))

@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
 
@@ -28,7 +27,7 @@ OPPOSITE = dict([*PAIRS, *((other, one) for one, other in PAIRS)])
 SECONDS = 1800
 
 
-def faulty(node: ast.AST) -> ast.AST | None:
+def faulty(node):
     """A node with a fault: another operator, number or branch, or nothing for a statement."""
     made = copy.copy(node)
     match node:
@@ -49,7 +48,7 @@ def faulty(node: ast.AST) -> ast.AST | None:
     return made
 
 
-def of_text(node: ast.AST) -> bool:
+def of_text(node):
     """Whether texts are added: most such sums are what people read."""
     return any(
         isinstance(part, ast.JoinedStr) or (isinstance(part, ast.Constant) and isinstance(part.value, str))
@@ -57,12 +56,12 @@ def of_text(node: ast.AST) -> bool:
     )
 
 
-def places(tree: ast.Module) -> Iterator[ast.AST]:
+def places(tree):
     """Nodes that may hold a fault: inside functions, but for what only type checkers or people read."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for statement in function.body:
-                left: list[ast.AST] = [statement]
+                left = [statement]
                 while left:
                     node = left.pop()
                     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.JoinedStr):
@@ -73,7 +72,7 @@ def places(tree: ast.Module) -> Iterator[ast.AST]:
                     left.extend(child for child in ast.iter_child_nodes(node) if child is not hidden)
 
 
-def mutated(text: str, node: ast.AST) -> str:
+def mutated(text, node):
     """The source with the fault in place of a node."""
     if isinstance(node, ast.If | ast.While):
         node, made = node.test, ast.UnaryOp(ast.Not(), node.test)
@@ -87,11 +86,11 @@ def mutated(text: str, node: ast.AST) -> str:
     return (raw[:begin] + words.encode() + raw[end:]).decode()
 
 
-def importers(module: str) -> list[str]:
+def importers(module):
     """Test files that import a module; where none does, those that import one that imports it."""
     files = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").glob("test_*.py"))}
 
-    def importing(name: str) -> list[str]:
+    def importing(name):
         package, _, last = name.rpartition(".")
         words = rf"(from|import) {re.escape(name)}\b|from {re.escape(package)} import .*\b{last}\b"
         return [str(path) for path, text in files.items() if re.search(words, text)]
@@ -100,7 +99,7 @@ def importers(module: str) -> list[str]:
     return importing(module) or sorted({path for name in near for path in importing(name)})
 
 
-def failure(site: Path, jobs: int, files: list[str]) -> str:
+def failure(site, jobs, files):
     """The first test that fails with the package at a place; "" where none does."""
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", str(jobs)]
     command += ["-m", "not slow and not repeats", *files]
@@ -115,7 +114,7 @@ def failure(site: Path, jobs: int, files: list[str]) -> str:
     return failed[1] if failed else "" if done.returncode == 0 else done.stdout[-300:] + done.stderr[-300:]
 
 
-def main() -> None:
+def main():
     """Draw faults, plant each, and say what found it."""
     number, seed, jobs = map(int, sys.argv[1:])
     modules = the_house().modules.values()

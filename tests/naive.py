@@ -5,11 +5,9 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 """
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -20,18 +18,18 @@ _DIGITS = 50
 
 
 # --- scalar losses in 50 decimal digits
-def exact_sigmoid(z: Decimal) -> Decimal:
+def exact_sigmoid(z):
     """``1 / (1 + exp(-z))``."""
     e = (-abs(z)).exp()
     return 1 / (1 + e) if z >= 0 else e / (1 + e)
 
 
-def exact_residual(z: Decimal, q: Decimal) -> Decimal:
+def exact_residual(z, q):
     """``sigmoid(z) - q``, from the side on which 50 digits suffice for the tail."""
     return exact_sigmoid(z) - q if z < 0 else (1 - q) - exact_sigmoid(-z)
 
 
-def exact_logistic(z: float, q: float) -> tuple[float, float, float]:
+def exact_logistic(z, q):
     """Value, derivative and second derivative of ``log(1 + exp(z)) - q z``."""
     with localcontext() as context:
         context.prec = _DIGITS
@@ -43,7 +41,7 @@ def exact_logistic(z: float, q: float) -> tuple[float, float, float]:
         return float(value), float(exact_residual(t, target)), float(exact_sigmoid(t) * exact_sigmoid(-t))
 
 
-def exact_logistic_prox(v: float, shift: float, q: float, s: float, r: float) -> tuple[Decimal, float]:
+def exact_logistic_prox(v, shift, q, s, r):
     """Minimiser of ``s l(z + shift) + r/2 (z - v)^2`` and ``s l'`` there, by bisection."""
     with localcontext() as context:
         context.prec = _DIGITS
@@ -60,7 +58,7 @@ def exact_logistic_prox(v: float, shift: float, q: float, s: float, r: float) ->
 
 
 # --- losses over vectors, in double precision
-def value(loss: Any, z: Array, y: Array) -> Array:
+def value(loss, z, y):
     """One sample's loss, elementwise, from the formula of a loss with this name and these parameters."""
     m = (2 * y - 1) * z
     p = loss.parameters
@@ -103,14 +101,14 @@ def value(loss: Any, z: Array, y: Array) -> Array:
     raise AssertionError(loss.name)
 
 
-def loss_value(name: str, z: Array, y: Array, s: Array) -> float:
+def loss_value(name, z, y, s):
     """``sum_i s_i l(z_i, y_i)``, added up without rounding error."""
     if name == "squared":
         return math.fsum(s * (z - y) ** 2 / 2)
     return math.fsum(s * (np.log1p(np.exp(-np.abs(z))) + np.where(z >= 0, (1 - y) * z, -y * z)))
 
 
-def loss_gradient(name: str, z: Array, y: Array, s: Array) -> Array:
+def loss_gradient(name, z, y, s):
     """Derivative of the weighted loss, per sample."""
     if name == "squared":
         return s * (z - y)
@@ -118,7 +116,7 @@ def loss_gradient(name: str, z: Array, y: Array, s: Array) -> Array:
     return s * (np.where(z >= 0, 1.0, e) / (1 + e) - y)
 
 
-def loss_curvature(name: str, z: Array, s: Array) -> Array:
+def loss_curvature(name, z, s):
     """Second derivative of the weighted loss, per sample."""
     if name == "squared":
         return s * np.ones_like(z)
@@ -126,8 +124,7 @@ def loss_curvature(name: str, z: Array, s: Array) -> Array:
     return s * e / (1 + e) ** 2
 
 
-def dense(matrix: object) -> Array:
-    """Any matrix as a dense float64 array."""
+def dense(matrix):
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
 
 
@@ -141,16 +138,12 @@ class Optimum:
     objective: float
 
 
-def objective(
-    name: str, x: Array, b: float, matrix: Array, y: Array, lam: float, s: Array, offset: Array
-) -> float:
+def objective(name, x, b, matrix, y, lam, s, offset):
     """``F(x, b)`` per mean loss."""
     return loss_value(name, offset + b + matrix @ x, y, s) / math.fsum(s) + lam / 2 * math.fsum(x * x)
 
 
-def optimum(
-    name: str, matrix: Array, y: Array, lam: float, s: Array, offset: Array, fit_intercept: bool
-) -> Optimum:
+def optimum(name, matrix, y, lam, s, offset, fit_intercept):
     """Minimise F to rounding error, with backtracking Newton steps."""
     n, d = matrix.shape
     total = s.sum()
@@ -160,7 +153,7 @@ def optimum(
         ridge[-1] = 0.0
     theta = np.zeros(design.shape[1])
 
-    def value(t: Array) -> float:
+    def value(t):
         return loss_value(name, offset + design @ t, y, s) / total + math.fsum(ridge * t * t) / 2
 
     best = value(theta)
@@ -181,12 +174,12 @@ def optimum(
     return Optimum(theta[:d], b, value(theta))
 
 
-def best_intercept(name: str, z: Array, y: Array, s: Array) -> float:
+def best_intercept(name, z, y, s):
     """The b that minimises the loss at ``z + b``."""
     return _root(lambda b: float(loss_gradient(name, z + b, y, s).sum()))
 
 
-def _root(function: Callable[[float], float], start: float = 0.0) -> float:
+def _root(function, start=0.0):
     low, high = start - 1.0, start + 1.0
     while function(low) > 0:
         low -= high - low
@@ -212,17 +205,17 @@ class NaiveADMM:
 
     def __init__(
         self,
-        scheme: str,
-        blocks: Sequence[object],
-        y: Array,
+        scheme,
+        blocks,
+        y,
         *,
-        loss: str,
-        lam: float,
-        r: float | Array,
-        s: Array | None = None,
-        offset: Array | None = None,
-        fit_intercept: bool = False,
-    ) -> None:
+        loss,
+        lam,
+        r,
+        s=None,
+        offset=None,
+        fit_intercept=False,
+    ):
         self.scheme, self.loss, self.fit_intercept = scheme, loss, fit_intercept
         self.blocks = [dense(block) for block in blocks]
         self.y = np.asarray(y, dtype=float)
@@ -240,7 +233,7 @@ class NaiveADMM:
             np.zeros(n),
         )
 
-    def round(self) -> State:
+    def round(self):
         old = self.state
         x = self._boyd(old) if self.scheme == "sharing" else self._in_turn(old)
         messages = [D @ w for D, w in zip(self.blocks, x)]
@@ -251,13 +244,13 @@ class NaiveADMM:
         self.state = State(x, messages, z, u, b)
         return self.state
 
-    def _x(self, m: int, others: Array, z: Array, u: Array) -> Array:
+    def _x(self, m, others, z, u):
         # argmin ridge |x|^2 / 2 + <u, D x> + r/2 |others + D x - z|^2
         D = self.blocks[m]
         matrix = self.ridge * np.eye(D.shape[1]) + D.T @ (self.r[:, None] * D)
         return np.linalg.solve(matrix, D.T @ (self.r * (z - others) - u))
 
-    def _in_turn(self, old: State) -> list[Array]:
+    def _in_turn(self, old):
         # with jacobi everybody sees the messages of the round before, else those of this one
         messages, x = list(old.messages), []
         for m, D in enumerate(self.blocks):
@@ -267,7 +260,7 @@ class NaiveADMM:
                 messages[m] = D @ x[m]
         return x
 
-    def _boyd(self, old: State) -> list[Array]:
+    def _boyd(self, old):
         # Boyd et al. (2011), section 7.3, with averages and the scaled dual variable:
         # x_m = argmin f_m(x) + rho/2 |D_m x - D_m x_m^k + mean - z_mean + dual|^2, rho = M r
         count = len(self.blocks)
@@ -280,11 +273,11 @@ class NaiveADMM:
             x.append(np.linalg.solve(matrix, D.T @ (rho * target)))
         return x
 
-    def _z(self, total: Array, u: Array, b: float) -> Array:
-        def solve(i: int) -> float:
+    def _z(self, total, u, b):
+        def solve(i):
             one = slice(i, i + 1)
 
-            def slope(z: float) -> float:
+            def slope(z):
                 at = np.array([self.offset[i] + b + z])
                 g = loss_gradient(self.loss, at, self.y[one], self.s[one])[0]
                 return float(g - u[i] - self.r[i] * (total[i] - z))
@@ -293,23 +286,23 @@ class NaiveADMM:
 
         return np.array([solve(i) for i in range(len(total))])
 
-    def _intercept(self, total: Array, u: Array) -> float:
+    def _intercept(self, total, u):
         # b is minimised together with z: the loss gradient at the new z sums to zero
-        def slope(b: float) -> float:
+        def slope(b):
             at = self.offset + b + self._z(total, u, b)
             return float(loss_gradient(self.loss, at, self.y, self.s).sum())
 
         return _root(slope)
 
     # --- what is reported of a state
-    def lagrangian(self, at: State) -> float:
+    def lagrangian(self, at):
         """Loss at z, regularisers, ``<u, S - z>`` and ``r/2 |S - z|^2``: equation 5, summed scaling."""
         mismatch = np.sum(at.messages, axis=0) - at.z
         loss = loss_value(self.loss, self.offset + at.b + at.z, self.y, self.s)
         penalty = self.ridge / 2 * sum(float(w @ w) for w in at.x)
         return loss + penalty + float(at.u @ mismatch) + float(self.r * mismatch @ mismatch) / 2
 
-    def lyapunov(self, at: State) -> float:
+    def lyapunov(self, at):
         """``V^t``, equation 13: prox-gradient maps of the parties, gradient in z, and the mismatch."""
         mismatch = np.sum(at.messages, axis=0) - at.z
         pull = at.u + self.r * mismatch
@@ -318,7 +311,7 @@ class NaiveADMM:
         maps = [w - (w - D.T @ pull) / (1 + self.ridge) for D, w in zip(self.blocks, at.x)]
         return sum(float(v @ v) for v in (*maps, in_z, mismatch))
 
-    def certificate(self, x: Sequence[Array], b: float) -> tuple[float, float]:
+    def certificate(self, x, b):
         """Objective and duality gap at weights x and their best intercept b, per mean loss."""
         total = self.s.sum()
         z = self.offset + b + sum(D @ w for D, w in zip(self.blocks, x))
@@ -329,7 +322,7 @@ class NaiveADMM:
 
 
 # --- Anderson acceleration by least squares over the whole history
-def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int, metric: Array) -> Array:
+def anderson_step(points, images, memory, metric):
     """Extrapolate from points v_j and images T(v_j), weights summing to one, least residual in the metric."""
     points, images = list(points)[-memory - 1 :], list(images)[-memory - 1 :]
     residuals = [t - v for v, t in zip(points, images)]
@@ -341,10 +334,10 @@ def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int,
 
 
 # --- ChaCha20, RFC 8439, in Python integers
-def chacha20_block(key: Sequence[int], nonce: Sequence[int], counter: int) -> list[int]:
+def chacha20_block(key, nonce, counter):
     """The sixteen 32-bit words of one keystream block."""
 
-    def quarter(s: list[int], a: int, b: int, c: int, d: int) -> None:
+    def quarter(s, a, b, c, d):
         for x, y, z, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
             s[x] = (s[x] + s[y]) % 2**32
             s[z] ^= s[x]
@@ -361,7 +354,7 @@ def chacha20_block(key: Sequence[int], nonce: Sequence[int], counter: int) -> li
     return [(a + b) % 2**32 for a, b in zip(s, start)]
 
 
-def noise_word(key: Sequence[int], nonce: Sequence[int], i: int) -> int:
+def noise_word(key, nonce, i):
     """The 64-bit word of element i: groups of sixteen blocks, 128 elements, lane fastest."""
     group, rest = divmod(i, 128)
     k, lane = divmod(rest, 16)
@@ -369,7 +362,7 @@ def noise_word(key: Sequence[int], nonce: Sequence[int], i: int) -> int:
     return words[2 * k] | words[2 * k + 1] << 32
 
 
-def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
+def noise_normal(key, nonce, i):
     """Element i of the Gaussian stream: Box and Muller's transformation of a pair of words."""
     second = (i // 16) % 2
     radius_word = noise_word(key, nonce, i - 16 * second)
@@ -387,19 +380,19 @@ def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
 
 
 # --- sparse rows
-def gram(rows: Array, weight: Array) -> Array:
+def gram(rows, weight):
     """``rows.T @ diag(weight) @ rows``, each number as an exactly rounded sum."""
     d = rows.shape[1]
     sums = [math.fsum(weight * rows[:, j] * rows[:, k]) for j in range(d) for k in range(d)]
     return np.array(sums).reshape(d, d)
 
 
-def products(left: Array, right: Array) -> Array:
+def products(left, right):
     """``left @ right.T``, each number as an exactly rounded sum."""
     return np.array([[math.fsum(one * other) for other in right] for one in left])
 
 
-def sparse_row_product(values: Array, x: Array) -> float:
+def sparse_row_product(values, x):
     """A sparse row's product, its entries dealt out to eight sums that are added in pairs."""
     sums = [0.0] * 8
     for k, (value, factor) in enumerate(zip(values, x)):
@@ -410,7 +403,7 @@ def sparse_row_product(values: Array, x: Array) -> float:
     return sums[0]
 
 
-def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
+def shuffled_groups(count, size, seed):
     """Numbers in groups of neighbours, which a linear congruential generator shuffles (Fisher and Yates)."""
     groups, state = list(range(-(-count // size))), seed
     for place in range(len(groups) - 1, 0, -1):

@@ -10,40 +10,27 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from fastadmm import Privacy
 from fastadmm.between import session as sessions
-from fastadmm.between.agent import Agent, party_approve, party_step
+from fastadmm.between.agent import party_approve, party_step
+from fastadmm.between.approval import privacy_text
 from fastadmm.between.consent import agent_approve, approve_fingerprints, asked_file
 from fastadmm.between.hub import open_letter, sealed
-from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import (
-    Envelope,
-    Refusal,
-    Request,
-    answer_of,
-    code_of,
-    encoded,
-    open_envelope,
-    table_digest,
-)
+from fastadmm.between.schema import code_of, open_envelope, table_digest
 from fastadmm.errors import FastadmmError
 from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
-from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__
 
-from federation_tools import confirmed
+from federation_tools import CALLER, Asker, confirmed
 
-RUN = "0123456789abcdef"
+RUN = Asker.run
 MODES = ("message", "fusion", "subspace_sums")
 
-Call = tuple[str, dict[str, Any]]
 
-
-def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(rng):
     """Two tables that differ in one row, as far as features go at all."""
     n, d = int(rng.integers(4, 24)), int(rng.integers(1, 6))
     X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4)
@@ -57,90 +44,58 @@ def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return (X, other) if rng.random() < 0.5 else (other, X)
 
 
-class Coordinator:
-    """Asks one party; what it sees of it is in ``seen``."""
+class Coordinator(Asker):
+    """Asks one party, also by files; what it sees of it is in ``seen``."""
 
-    def __init__(
-        self,
-        home: Path,
-        X: np.ndarray,
-        mode: str,
-        terms: dict[str, Any],
-        by_files: bool = False,
-        sparse: bool = False,
-    ) -> None:
-        self.home, self.mode, self.by_files = home, mode, by_files
-        home.mkdir()
-        kind = "csr" if sparse else "dense"
-        with PartyWriter(home / "a.h5", name="a", n_features=X.shape[1], kind=kind) as writer:
-            writer.append(sp.csr_array(X) if sparse else X, ids=np.arange(len(X)))
-        self.data = open_party(home / "a.h5")
-        self.terms = {**terms, "row_digest": self.data.row_digest}
+    def __init__(self, home, X, mode, terms, by_files=False):
         self.ledger = home / "ledger.jsonl" if mode in ("message", "fusion") else None
-        self.seen: list[Any] = []
-        self.previous, self.answered, self.files = -1, "", 0
-        self.agent: Agent | None = None
-        self.keys: list[bytes] = []
+        self.seen = []
+        self.keys = []
+        self.mode, self.by_files, self.files = mode, by_files, 0
+        super().__init__(home, X, "a", ledger=self.ledger)
+        self.terms = {**terms, "row_digest": self.data.row_digest}
         if not by_files:
-            self.wake()
             self.ask([("start", self.terms)])
-            own = asked_file(RUN, home / "state"), self.data.path, home / "state"
-            confirmed(agent_approve, *own)
+            confirmed(agent_approve, asked_file(RUN, self.state), self.data.path, self.state)
         elif (raw := self.encoded([("start", self.terms)])) is not None:
             party_approve(self.letter(raw), self.data.path, home / "approval.toml")
 
-    def wake(self) -> None:
-        """The agent's process ends, and another begins."""
-        if not self.by_files:
-            if self.agent is not None:
-                self.agent.close()
-            path = self.home / "a.h5"
-            self.agent = Agent(path, self.home / "state", ledger=self.ledger, threads=1, say=lambda _: None)
-
-    def encoded(self, calls: list[Call], number: int | None = None) -> bytes | None:
+    def encoded(self, calls, number=None):
         """A request with this party's own key in its place; None for what no message can say."""
         if self.keys:
             keys = np.concatenate([np.frombuffer(key, dtype="<i8") for key in self.keys])
             calls = [(name, {"keys": keys} if "keys" in given else given) for name, given in calls]
-        here = self.previous + 1 if number is None else number
         try:
-            return encoded(Request(RUN, "a", here, self.previous, calls, self.answered))
+            return self.request(calls, number)
         except (ValueError, TypeError, OverflowError):
             return None
 
-    def letter(self, raw: bytes) -> Path:
-        """A request as a file."""
+    def letter(self, raw):
         self.files += 1
         path = self.home / f"request-{self.files}.h5"
         path.write_bytes(sealed(raw))
         return path
 
-    def ask(self, calls: list[Call], number: int | None = None) -> dict[str, Any]:
+    def ask(self, calls, number=None):
         """What the party answers; nothing where it refuses."""
         raw = self.encoded(calls, number)
         if raw is None:
             self.seen.append("not sent")
             return {}
-        got = self.by_file(raw) if self.by_files else self.by_agent(raw)
+        if self.by_files:
+            got = self.by_file(raw)
+        else:
+            answer = self.agent.handle(CALLER, "a", raw)
+            got = open_envelope(answer, len(answer), "answer"), len(answer)
         if got is None:
             return {}
-        envelope, size = got
-        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
-        if isinstance(found, Refusal):
-            self.seen.append((found.code, size))
-            return {}
-        self.seen.append(("answer", size))
-        self.previous, self.answered = found.number, found.digest
-        if "key" in found.answer:
-            own = found.answer["key"].tobytes()
-            self.keys = [own, *(public_key(new_private_key()) for _ in range(2))]
-        return found.answer
+        found, code = self.heard(got[0], calls)
+        self.seen.append((code or "answer", got[1]))
+        if found and "key" in found:
+            self.keys = [found["key"].tobytes(), *(public_key(new_private_key()) for _ in range(2))]
+        return found or {}
 
-    def by_agent(self, raw: bytes) -> tuple[Envelope, int]:
-        got = self.agent.handle("coordinator", "a", raw)
-        return open_envelope(got, len(got), "answer"), len(got)
-
-    def by_file(self, raw: bytes) -> tuple[Envelope, int] | None:
+    def by_file(self, raw):
         request = self.letter(raw)
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
@@ -154,7 +109,7 @@ class Coordinator:
             return None
         return open_letter(out, 1 << 30), out.stat().st_size
 
-    def files_written(self) -> list[tuple[str, int]]:
+    def files_written(self):
         """Names and sizes of all that the party keeps."""
         homes = [self.home / "state", self.home / "step"]
         found = [path for home in homes for path in home.rglob("*")] + [self.home / "ledger.jsonl"]
@@ -162,13 +117,9 @@ class Coordinator:
             (str(path.relative_to(self.home)), path.stat().st_size) for path in found if path.is_file()
         )
 
-    def close(self) -> None:
-        if self.agent is not None:
-            self.agent.close()
-
 
 # --- what a hostile coordinator asks ----------------------------------------------------------------------
-def vector(rng: np.random.Generator, n: int) -> np.ndarray:
+def vector(rng, n):
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))
     kind = int(rng.integers(8))
@@ -185,23 +136,23 @@ def vector(rng: np.random.Generator, n: int) -> np.ndarray:
     return made
 
 
-def scale(rng: np.random.Generator) -> float:
+def scale(rng):
     """A positive number of any size."""
     return float(10.0 ** rng.choice([rng.uniform(-3, 3), rng.uniform(-29, 29), rng.uniform(-300, 140)]))
 
 
-def step(rng: np.random.Generator) -> float:
+def step(rng):
     return float(2.0 ** rng.integers(-140, 60)) if rng.random() < 0.98 else scale(rng)
 
 
 class Hostile:
     """Makes calls of a mode; it keeps count of what an answered one changes."""
 
-    def __init__(self, rng: np.random.Generator, mode: str, n: int) -> None:
+    def __init__(self, rng, mode, n):
         self.rng, self.mode, self.n = rng, mode, n
         self.exchange, self.round, self.directions = 2, 1, 0  # the first was the sum of squares
 
-    def calls(self) -> list[Call]:
+    def calls(self):
         rng = self.rng
         if self.mode in ("message", "fusion"):
             own = "noisy" if self.mode == "message" else "fuse"
@@ -217,10 +168,10 @@ class Hostile:
         made = self.one(usual if rng.random() < 0.7 else str(rng.choice(others)))
         return [*before, made, *([self.one(usual)] if rng.random() < 0.1 else [])]
 
-    def one(self, name: str) -> Call:
+    def one(self, name):
         rng, n, k = self.rng, self.n, self.directions
         number = self.exchange if rng.random() < 0.97 else int(rng.integers(1, 9))
-        arguments: dict[str, dict[str, Any]] = {
+        arguments = {
             "noisy": {"target": vector(rng, n), "round": self.round if rng.random() < 0.8 else 99},
             "settle": {"target": vector(rng, n)},
             "keep": {"model_id": "0" * 32},
@@ -256,7 +207,7 @@ class Hostile:
             made["coefficients"] = vector(rng, k)
         return name, made
 
-    def heard(self, calls: list[Call], answer: dict[str, Any]) -> None:
+    def heard(self, calls, answer):
         if answer:
             self.exchange += sum("exchange" in arguments for _, arguments in calls)
             self.round += sum(name == "noisy" for name, _ in calls)
@@ -269,10 +220,10 @@ class Hostile:
                     self.directions -= 1
 
 
-def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
+def first_terms(rng, mode, n):
     """Of a run about N rows."""
     hostile = rng.random() < 0.2
-    terms: dict[str, Any] = {
+    terms = {
         "family": mode,
         "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
         "x_update": str(rng.choice(["auto", "auto", "gram", "kernel", "cg"])),
@@ -296,7 +247,7 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     return terms
 
 
-def differing(seed: int, folder: Path, length: int = 10) -> str:
+def differing(seed, folder, length=10):
     """One sequence on one pair; what differs, or nothing."""
     rng = np.random.default_rng(seed)
     kinds = len(MODES)
@@ -304,8 +255,8 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
     pair = neighbours(rng)
     n = len(pair[0])
     terms = first_terms(rng, mode, n)
-    homes, sparse = (folder / "pair-0", folder / "pair-1"), bool(rng.random() < 0.3)
-    sides = [Coordinator(home, X, mode, terms, by_files, sparse) for home, X in zip(homes, pair)]
+    homes, kind = (folder / "pair-0", folder / "pair-1"), sp.csr_array if rng.random() < 0.3 else np.asarray
+    sides = [Coordinator(home, kind(X), mode, terms, by_files) for home, X in zip(homes, pair)]
     try:
         for calls in [[("start", terms)], *opening(mode)]:
             for side in sides:
@@ -336,14 +287,14 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
             side.close()
 
 
-def opening(mode: str) -> list[list[Call]]:
+def opening(mode):
     if mode in ("message", "fusion"):
         return []
     keys = np.zeros(12, dtype="<i8")  # each coordinator puts those of its run there
     return [[("show_key", {})], [("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1})]]
 
 
-def try_all(seeds: range, folder: Path) -> list[str]:
+def try_all(seeds, folder):
     """What differs, of so many sequences."""
     sessions._EXCHANGES = 4  # snapshots, as a long run has them
     found = []

@@ -14,10 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
+from fastadmm.between.kit import INSTALL_HINT, harden, open_kit
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.modes import make_private
 
@@ -51,20 +50,20 @@ _PROVISION = "import sys; from nvflare.lighter.provision import main; sys.exit(m
 class Stage:
     """Kits and processes in one directory; leaving the block ends every process."""
 
-    def __init__(self, directory: Path, sites: Sequence[str]) -> None:
+    def __init__(self, directory, sites):
         self.directory, self.sites = directory.absolute(), list(sites)
-        self.kits: dict[str, Kit] = {}
+        self.kits = {}
         self.sockets = {name: self.directory / "run" / f"{name}.sock" for name in (SERVER, *sites)}
         self._mark = secrets.token_hex(8)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = {}
 
-    def __enter__(self) -> Stage:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def provision(self) -> None:
+    def provision(self):
         """Make keys, certificates and kits, and harden them."""
         make_private(self.directory / "run")
         make_private(self.directory / "logs")
@@ -85,28 +84,16 @@ class Stage:
             self.kits[name] = open_kit(kits / "fastadmm" / "prod_00" / name)
             harden(self.kits[name], self.sockets.get(name))
 
-    def start(self, name: str) -> None:
+    def start(self, name):
         """Start NVFlare's process of the server or of a site, as its kit's own script does."""
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
         who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
-        program = [
-            sys.executable,
-            "-P",
-            "-u",
-            "-m",
-            module,
-            "-m",
-            str(kit.path),
-            "-s",
-            f"fed_{kit.kind}.json",
-        ]
-        options = ["--set", "secure_train=true", *who, "config_folder=config"]
-        self.spawn(f"nvflare-{name}", [*program, *options], kit.path)
+        program = [sys.executable, "-P", "-u", "-m", module]
+        options = ["-m", str(kit.path), "-s", f"fed_{kit.kind}.json", "--set", "secure_train=true", *who]
+        self.spawn(f"nvflare-{name}", [*program, *options, "config_folder=config"], kit.path)
 
-    def spawn(
-        self, name: str, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, name, command, cwd=None, env=None):
         """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         with open(self.log(name), "ab") as log:
@@ -122,22 +109,21 @@ class Stage:
         self._processes[name] = process
         return process
 
-    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+    def kill(self, name, number=signal.SIGKILL):
         """Send a signal to a process; SIGKILL by default."""
         process = self._processes[name]
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.wait()
 
-    def lives(self, name: str) -> bool:
-        """Whether a process that was spawned has not ended."""
+    def lives(self, name):
         return self._processes[name].poll() is None
 
-    def log(self, name: str) -> Path:
+    def log(self, name):
         """What a process that was spawned has printed."""
         return self.directory / "logs" / f"{name}.txt"
 
-    def jobs(self, name: str) -> list[int]:
+    def jobs(self, name):
         """Processes of the job that runs at the server or a site."""
         own = {process.pid for process in self._processes.values()}
         kit, found = os.fsencode(self.kits[name].path), []
@@ -147,7 +133,7 @@ class Stage:
                     found.append(pid)
         return found
 
-    def processes(self) -> list[int]:
+    def processes(self):
         """All processes of this stage that live."""
         mark = f"{_MARK}={self._mark}".encode()
         found = []
@@ -158,8 +144,7 @@ class Stage:
                         found.append(int(entry.name))
         return sorted(set(found) - {os.getpid()})
 
-    def close(self) -> None:
-        """End all processes."""
+    def close(self):
         until = time.monotonic() + _GRACE
         number = signal.SIGTERM
         while left := self.processes():
@@ -175,6 +160,6 @@ class Stage:
             process.wait()
 
 
-def _org(name: str) -> str:
+def _org(name):
     """An organisation's name, in which NVFlare allows no hyphen."""
     return name.replace("-", "_")

@@ -60,7 +60,6 @@ def contents(world: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """See the module."""
     world, who, every = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     atomic.synchronise = lambda path: None  # type: ignore[assignment]
     wanted = world.with_name("wanted")

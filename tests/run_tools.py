@@ -24,7 +24,7 @@ import tomli_w
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.proof.claim import Claim
-from fastadmm.runs.display import Silent
+from fastadmm.runs.folder import Display
 from fastadmm.solver import solver
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.partition import create_partition
@@ -160,6 +160,13 @@ def edited(name: str, change: Callable[[h5py.File], object]) -> Callable[[Path],
     return edit
 
 
+def remake(file: h5py.File, key: str, **options: Any) -> None:
+    """Make a dataset anew, with the attributes that it had."""
+    attributes = dict(file[key].attrs)
+    del file[key]
+    file.create_dataset(key, **options).attrs.update(attributes)
+
+
 def cut(name: str, part: float) -> Callable[[Path], None]:
     """What leaves so much of a file in a directory."""
     return lambda place: os.truncate(place / name, int((place / name).stat().st_size * part))
@@ -259,7 +266,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
     return True
 
 
-class SignalAfter(Silent):
+class SignalAfter(Display):
     """A display that sends this process a signal after a given round."""
 
     def __init__(self, n_rounds: int, number: int = signal.SIGINT) -> None:
@@ -271,7 +278,7 @@ class SignalAfter(Silent):
             os.kill(os.getpid(), self.number)
 
 
-class CrashAfter(Silent):
+class CrashAfter(Display):
     """A display that ends the run after a given round as abruptly as one process can end itself."""
 
     def __init__(self, n_rounds: int) -> None:
@@ -283,7 +290,7 @@ class CrashAfter(Silent):
             raise KeyboardInterrupt
 
 
-class Notes(Silent):
+class Notes(Display):
     """A display that keeps its notes."""
 
     def __init__(self) -> None:
@@ -292,3 +299,30 @@ class Notes(Silent):
     def note(self, text: str) -> None:
         """Keep one line."""
         self.lines.append(text)
+
+
+def refuses(
+    error: type[BaseException] | tuple[type[BaseException], ...],
+    words: str,
+    call: Callable[..., object],
+    /,
+    *arguments: Any,
+    **options: Any,
+) -> str:
+    """The one line with which a call is refused."""
+    with pytest.raises(error, match=words or None) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command prints."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    return capsys.readouterr().out
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    """The document that a command prints."""
+    return json.loads(printed(capsys, *arguments, "--json", code=code))

@@ -1,6 +1,7 @@
 """Row shards as older versions wrote them: a partition cut into several, each with some rows of it."""
 
 import tomllib
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -44,8 +45,9 @@ def _copy_rows(whole, folder, start, stop):
                 for first, block in party.of_rows(start, stop).iter_rows():
                     target.append(block, ids[first : first + block.shape[0]])
         known = whole.labels
-        own = [None if v is None else v[start:stop] for v in (known.y, known.sample_weight, known.offset)]
+        columns = {key: getattr(known, key) for key in ("y", "sample_weight", "offset")}
+        own = {key: None if v is None else v[start:stop] for key, v in columns.items()}
         labels = writer.labels(classes=known.classes, reading=known.reading, exposure=known.exposure)
-        write_columns(labels, *own, ids)
+        write_columns(labels, replace(known, n_samples=stop - start, **own), ids)
     with h5py.File(folder / "labels.h5", "r+") as file:
         file.attrs["shard"] = np.int64(1)

@@ -5,18 +5,17 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import psi
-from fastadmm.data_tools.alignment import align, canonical_order, file_ids, read_alignment, write_alignment
+from fastadmm.data_tools import alignment as psi
+from fastadmm.data_tools.alignment import canonical_order, file_ids, read_alignment, write_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
-from fastadmm.runs.export import export_party, import_party
 from fastadmm.store.partition import merge_partitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from run_tools import run
+from run_tools import refuses, run
 
 
 @pytest.fixture
@@ -55,11 +54,9 @@ def test_alignment_file_round_trip_and_damage(tmp_path):
         ({"format": "x"}, "not an alignment"),
     ):
         path.write_text(json.dumps(record | change))
-        with pytest.raises(FormatError, match=message):
-            read_alignment(path)
+        refuses(FormatError, message, read_alignment, path)
     path.write_bytes(b"\xff\x00")
-    with pytest.raises(FormatError, match="not an alignment"):
-        read_alignment(path)
+    refuses(FormatError, "not an alignment", read_alignment, path)
 
 
 def test_private_and_trusted_give_the_same_bytes(bank, capsys):
@@ -85,6 +82,8 @@ def test_private_and_trusted_give_the_same_bytes(bank, capsys):
     pinned = "5decbae59f128df6fce2e0a97666f74c027a2f0d057754add1b1f111b66b3e24"
     assert psi._blinded(["7"], b"\x01" + bytes(31)).hex() == pinned
     options = {"id": "id", "missing": "median", "alignment": d / "private.json", "standardize": True}
+    with pytest.raises(ConfigError, match="--parties: is for one source"):
+        convert_tables(guest, [], d / "g.parts", label="default", parties=2, **options)
     convert_tables(guest, [], d / "g.parts", label="default", **options)
     convert_tables(None, [host], d / "h.parts", task="classification", **options)
     merged = merge_partitions([d / "g.parts", d / "h.parts"], d / "merged.parts")
@@ -95,18 +94,6 @@ def test_private_and_trusted_give_the_same_bytes(bank, capsys):
     for file in os.listdir(d / "whole.parts"):
         assert (d / "whole.parts" / file).read_bytes() == (d / "merged.parts" / file).read_bytes()
     capsys.readouterr()
-
-
-def test_several_hosts_by_private_intersection(bank):
-    pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
-    d = bank
-    (d / "third.csv").write_text("id,w\n" + "".join(f"{i},1\n" for i in ids_of(d / "bank.csv").texts()[:30]))
-    tables = [ids_of(d / name) for name in ("bank.csv", "shop.csv", "third.csv")]
-    psi.psi_request(tables[0], d / "q", d / "key")
-    for k in (1, 2):
-        psi.psi_respond(tables[k], d / "q", d / f"r{k}")
-    found, _ = psi.psi_finish(tables[0], d / "key", [d / "r1", d / "r2"])
-    assert found.ids.tolist() == align(tables)[0].ids.tolist()
 
 
 def test_mistakes_of_private_intersection(bank, monkeypatch):
@@ -157,27 +144,5 @@ def test_merge_refuses_what_does_not_belong_together(bank):
         ([d / "g", d / "g"], "has labels, and so has"),
         ([d / "h", d / "h"], "party 'host' is also in"),
     ):
-        with pytest.raises(InputError, match=message):
-            merge_partitions(sources, d / "m")
+        refuses(InputError, message, merge_partitions, sources, d / "m")
         assert not (d / "m").exists()
-
-
-@pytest.mark.repeats
-def test_export_keeps_the_encoder(bank, capsys):
-    d = bank
-    options = {"id": "id", "missing": "indicator", "standardize": True}
-    convert_tables(d / "bank.csv", [d / "shop.csv"], d / "p", label="default", **options)
-    assert not run("train", d / "p", "--out", d / "run", "--lambda", "0.01")
-    file = d / "run" / "model" / "guest.h5"
-    before = file.read_bytes()
-    export_party(d / "run", "guest", d / "guest.h5")
-    file.unlink()
-    import_party(d / "guest.h5", d / "run")
-    assert file.read_bytes() == before
-    # The model alone replays what the partition would.
-    new = {"id": "id", "label": "default"}
-    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "one", like=d / "p", **new)
-    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "two", like=d / "run", **new)
-    for name in ("guest.h5", "host.h5", "labels.h5"):
-        assert (d / "one" / name).read_bytes() == (d / "two" / name).read_bytes()
-    capsys.readouterr()

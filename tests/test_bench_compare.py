@@ -1,14 +1,18 @@
 """What became slower is found by pairs of calls in turn: neither load nor where memory lies decides."""
 
+import json
 import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+from fastadmm.problem.losses import LOSSES
 
+import corpus
 from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,31 +104,18 @@ def test_calls_strictly_take_turns(script):
 @pytest.mark.parametrize("fails", ["here", "there"])
 def test_a_case_that_fails_on_one_side_stops_on_the_other(script, fails):
     turns = []
-    sides = [
-        Scripted(
-            f"{name} ",
-            turns,
-            0 if name == fails else 3,
-            {"seconds": []},
-            "no kernel" if name == fails else None,
-        )
-        for name in ("here", "there")
-    ]
+    sides = []
+    for name in ("here", "there"):
+        why = "no kernel" if name == fails else None
+        sides.append(Scripted(f"{name} ", turns, 0 if why else 3, {"seconds": []}, why))
     assert script.alternate(sides) == ("x::bench_case", f"{fails}: no kernel")
     assert turns == [("there" if fails == "here" else "here") + " stop"]
 
 
 def test_every_loss_is_followed():
-    from fastadmm.problem.losses import LOSSES
-
     text = (ROOT / "bench" / "bench_tracked.py").read_text(encoding="utf-8")
     followed = text.partition("\nLOSSES = {")[2].partition("\n}")[0]
     assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)
-
-
-def run(*arguments):
-    command = [sys.executable, "-P", str(ROOT / "bench" / "compare.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_without_a_base_there_is_one_line(script, capsys):
@@ -138,6 +129,54 @@ def test_without_a_base_there_is_one_line(script, capsys):
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="needs the repository")
 def test_a_revision_beside_itself_is_no_slower():
-    done = run("HEAD", "--only", "noise and uniform")
+    command = [sys.executable, "-P", ROOT / "bench" / "compare.py", "HEAD", "--only", "noise and uniform"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 slower, 0 not compared" in done.stdout
+
+
+# --- corpus
+def write(home, identifier="0123456789abcdef", weight=1.5, gap=0.25):
+    home.mkdir()
+    with h5py.File(home / "model.h5", "w") as file:
+        file.attrs["model-id"] = f"{identifier}-3"
+        file.create_dataset("weights", data=np.array([weight, 2.0]))
+        file.create_dataset("names", data=["a", "b"])
+    inner = (home / "model.h5").read_bytes()
+    with h5py.File(home / "state.h5", "w") as file:
+        file.attrs["run"] = identifier
+        file.create_dataset("message", data=np.frombuffer(inner, np.uint8))
+    (home / "model.toml").write_text(f'id = "{identifier}-3"\nlambda = 0.1\n')
+    (home / "rounds.jsonl").write_text(json.dumps({"round": 1, "gap": gap, "run": identifier}) + "\n")
+    (home / "output.txt").write_text(f"run {identifier}: limit {len(identifier)}.5 GB, until 2030-01-02\n")
+
+
+def test_what_counts_and_what_does_not(tmp_path):
+    write(tmp_path / "one")
+    write(tmp_path / "other", "fedcba9876543210")
+    one, other = corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other")
+    assert one.keys() == {"model.h5", "state.h5", "model.toml", "rounds.jsonl", "output.txt"}
+    assert not corpus.differences(one, other)
+    # Files that come and go.
+    assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
+    # Numbers are not taken for ids.
+    assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"
+    # Some forty configurations.
+    assert 40 <= len(corpus.CASES) <= 60
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        (
+            {"weight": np.nextafter(1.5, 2)},
+            {"model.h5: weights", "model.h5: bytes", "state.h5: message/weights"},
+        ),
+        ({"gap": np.nextafter(0.25, 1)}, {"rounds.jsonl: line 00001"}),
+    ],
+)
+def test_the_last_bit_counts(tmp_path, changed, found):
+    write(tmp_path / "one")
+    write(tmp_path / "other", **changed)
+    lines = corpus.differences(corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other"))
+    assert found <= {line.partition("\n")[0] for line in lines}

@@ -4,8 +4,6 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -20,8 +18,11 @@ from run_tools import (
     assert_same_run,
     cut,
     edited,
+    flipped,
     overwrite,
     refused,
+    refuses,
+    remake,
     run,
     run_process,
     write_problem,
@@ -52,13 +53,9 @@ def replace(old, new):
 
 
 def weights(values):
-    def function(file):
-        attributes = dict(file["weights"].attrs)
-        del file["weights"]
-        item = file.create_dataset("weights", data=values, chunks=True, fletcher32=True)
-        item.attrs.update(attributes)
-
-    return edited("party-1.h5", function)
+    return edited(
+        "party-1.h5", lambda file: remake(file, "weights", data=values, chunks=True, fletcher32=True)
+    )
 
 
 def remove(name):
@@ -74,9 +71,7 @@ def swap(model):
 def flip(model):
     with h5py.File(model / "party-1.h5") as file:
         at = file["weights"].id.get_chunk_info(0).byte_offset + 3
-    raw = bytearray((model / "party-1.h5").read_bytes())
-    raw[at] ^= 1
-    (model / "party-1.h5").write_bytes(raw)
+    overwrite("party-1.h5", flipped((model / "party-1.h5").read_bytes(), 8 * at))(model)
 
 
 def other_kind(model):
@@ -90,13 +85,7 @@ def directory(model):
 
 def fewer(key, count):
     """A list of texts without its end."""
-
-    def change(file):
-        attributes, values = dict(file[key].attrs), file[key][:count]
-        del file[key]
-        file.create_dataset(key, data=values, dtype=h5py.string_dtype()).attrs.update(attributes)
-
-    return change
+    return lambda file: remake(file, key, data=file[key][:count], dtype=h5py.string_dtype())
 
 
 def modify(name, key, value):
@@ -104,7 +93,7 @@ def modify(name, key, value):
 
 
 ANOTHER = "'model-id': the file belongs to another model"
-MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
+MODELS = {
     "no manifest": (remove("model.toml"), 4, "no model.toml"),
     "empty manifest": (overwrite("model.toml", b""), 4, "'format' is None"),
     "manifest of other bytes": (overwrite("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
@@ -184,14 +173,6 @@ def test_broken_models(folder, tmp_path, capsys, name):
 
 
 # --- runs -------------------------------------------------------------------------------------------------
-def test_a_run_without_a_model(folder, tmp_path, capsys):
-    config = make_config({"data": str(folder / "a.parts"), "history": 2})
-    start_run(config, tmp_path / "run", display=SignalAfter(1))
-    for command in ("predict", "evaluate"):
-        assert run(command, tmp_path / "run", folder / "a.parts") == 6
-        assert "no model yet: finish it with 'fastadmm resume'" in capsys.readouterr().err
-
-
 OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.json"]
 
 
@@ -231,13 +212,10 @@ def test_out_is_taken(folder, tmp_path, capsys):
     assert "it also holds a.parts" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "run" / "a.parts")
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    (tmp_path / "empty").mkdir()
+    assert run(*train, tmp_path / "empty") == 0
     assert run(*train, tmp_path / "run", "--force", "--lambda", 0.5) == 0
     assert "lambda = 0.5" in (tmp_path / "run" / "run.toml").read_text()
-
-
-def test_an_empty_directory_is_taken_over(folder, tmp_path):
-    (tmp_path / "run").mkdir()
-    assert run("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run") == 0
 
 
 def test_permissions(folder, tmp_path):
@@ -259,9 +237,7 @@ def test_permissions(folder, tmp_path):
 
 
 def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
-    import fastadmm.runs.load as module
-
-    monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
+    monkeypatch.setattr("fastadmm.runs.load.available_memory", lambda: 10 * 2**20)
     assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3
     err = capsys.readouterr().err
     assert re.search(r"needs about [\d.]+ MB of memory, but only 10\.4 MB is free", err)
@@ -296,8 +272,7 @@ def test_a_failing_disk_is_one_line(folder, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
-        with pytest.raises(StorageError, match="cannot write: Input/output error"):
-            start_run(config, tmp_path / "run")
+        refuses(StorageError, "cannot write: Input/output error", start_run, config, tmp_path / "run")
     assert_clean(tmp_path / "run")
     resume_run(tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")

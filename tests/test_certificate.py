@@ -77,26 +77,6 @@ def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, int
         assert record.weight_norms == pytest.approx([np.linalg.norm(w) for w in solver.party_weights()])
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(scheme, loss, intercept):
-    blocks, y, s, offset = build(loss, True, seed=3)
-    matrix = np.hstack([naive.dense(block) for block in blocks])
-    best = naive.optimum(loss, matrix, y, 1e-2, s, offset, intercept)
-    problem = make_problem(
-        blocks, y, loss=loss, lam=1e-2, fit_intercept=intercept, sample_weight=s, offset=offset
-    )
-    solver = Solver(problem, SolverOptions(scheme=scheme, gap=1e-12))
-    while (record := solver.round()).gap > 1e-12:
-        assert record.round < 3000
-    assert record.objective == pytest.approx(best.objective, rel=2e-12)
-    # strong convexity: lam/2 |x - x*|^2 <= gap
-    distance = np.concatenate(solver.party_weights()) - best.weights
-    assert 0.5e-2 * distance @ distance <= record.gap_absolute + 1e-13
-    assert solver.intercept == pytest.approx(best.intercept, abs=1e-4)
-
-
 @pytest.mark.parametrize("size", [-1e5, -800.0, 150.0])
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_a_large_offset_is_absorbed_by_the_intercept(scheme, size):
@@ -124,28 +104,6 @@ def test_without_an_exact_intercept_there_is_no_certificate(monkeypatch):
     record = solver.round()
     assert record.gap == math.inf
     assert solver.bound.value == -math.inf
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_lagrangian_and_lyapunov_value_along_an_accelerated_run(loss, intercept):
-    blocks, y, s, offset = build(loss, True, seed=5)
-    problem = make_problem(
-        blocks, y, loss=loss, lam=1e-3, fit_intercept=intercept, sample_weight=s, offset=offset
-    )
-    solver = Solver(problem, SolverOptions(scheme="sharing", acceleration="anderson", gap=0.0, penalty=0.02))
-    twin = naive.NaiveADMM("sharing", blocks, y, loss=loss, lam=1e-3, r=0.02, s=s, offset=offset)
-    accelerated = 0
-    for _ in range(40):
-        record = solver.round()
-        accelerated += record.accelerated
-        last = solver.coordinator.last
-        b = solver.coordinator.shift
-        state = naive.State(solver.party_weights(), list(last.messages), last.z, last.u, b)
-        assert record.augmented_lagrangian == pytest.approx(twin.lagrangian(state) / N, rel=1e-11)
-        size = sum(float(np.sum((D.T @ last.u) ** 2)) for D in twin.blocks)
-        assert record.lyapunov == pytest.approx(twin.lyapunov(state), rel=1e-7, abs=1e-24 * size)
-    assert accelerated > 10
 
 
 def test_bounds_that_are_none_stay_none():

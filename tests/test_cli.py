@@ -1,6 +1,5 @@
 """The main job through the command line, as a user does it; help, displays and usage errors."""
 
-import csv
 import io
 import json
 import re
@@ -11,59 +10,40 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from fastadmm import ADMMSharingClassifier, Progress
 from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay
 from fastadmm.cli.options import with_options
 from fastadmm.errors import ExitCode
-from fastadmm.figures.progress import Progress, progress_line, seconds_left
+from fastadmm.figures.progress import progress_line, seconds_left
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.schemes.registry import SCHEMES
+from fastadmm.settings.keys import PRIVACY, SETTINGS
 from fastadmm.solver.history import RoundRecord
+from fastadmm.store.model import open_model
 from fastadmm.version import __version__
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
-from run_tools import (
-    contradict,
-    python,
-    result_of,
-    run,
-    running,
-    write_problem,
-)
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """Breast cancer as bc.csv and bc.svm, training and test rows apart."""
-    folder = tmp_path_factory.mktemp("sources")
-    data = load_breast_cancer()
-    X = np.round((data.data - data.data.mean(0)) / data.data.std(0), 6)
-    names = [str(name).replace(" ", "_") for name in data.feature_names]
-    for part, rows in (("train", slice(0, 400)), ("test", slice(400, None))):
-        block, y = X[rows].tolist(), data.target[rows].tolist()
-        with open(folder / f"{part}.csv", "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*names, "benign"])
-            writer.writerows([*map(repr, row), label] for row, label in zip(block, y))
-        with open(folder / f"{part}.svm", "w") as file:
-            for row, label in zip(block, y):
-                cells = " ".join(f"{j + 1}:{value!r}" for j, value in enumerate(row))
-                file.write(f"{2 * label - 1} {cells}\n")
-    return folder
+from run_tools import contradict, printed, python, refused, result_of, run, running, told, write_problem
 
 
 # --- the main job -----------------------------------------------------------------------------------------
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("kind", ["csv", "svm"])
-def test_main_job(sources, tmp_path, capsys, kind):
+def test_main_job(tmp_path, capsys):
+    """Breast cancer, training and test rows apart."""
+    table = load_breast_cancer(as_frame=True).frame.rename(columns={"target": "benign"})
+    X = table.drop(columns="benign")
+    table[X.columns] = X = ((X - X.mean()) / X.std(ddof=0)).round(6)
+    for part, rows in (("train", slice(0, 400)), ("test", slice(400, None))):
+        table[rows].to_csv(tmp_path / f"{part}.csv", index=False)
     train, test, out = tmp_path / "train.parts", tmp_path / "test.parts", tmp_path / "run"
-    label = ["--label", "benign"] if kind == "csv" else []
-    assert run("convert", sources / f"train.{kind}", "-o", train, "--parties", 3, *label) == 0
-    assert run("convert", sources / f"test.{kind}", "-o", test, "--like", train, *label) == 0
+    label = ("--label", "benign")
+    assert run("convert", tmp_path / "train.csv", "-o", train, "--parties", 3, *label) == 0
+    assert run("convert", tmp_path / "test.csv", "-o", test, "--like", train, *label) == 0
     capsys.readouterr()
 
     assert run("train", train, "--test", test, "--lambda", 0.01, "--out", out) == 0
@@ -72,6 +52,7 @@ def test_main_job(sources, tmp_path, capsys, kind):
         rf"certified after \d+ rounds?: relative duality gap [\d.e-]+; model in {out / 'model'}\n", stdout
     )
     assert err.startswith("400 samples, 3 parties")
+    assert "\x1b" not in stdout + err  # no terminal: no colours
 
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     assert run("resume", out) == 0
@@ -79,32 +60,14 @@ def test_main_job(sources, tmp_path, capsys, kind):
     assert before == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
     assert run("predict", out, test, "--out", tmp_path / "p.csv") == 0
-    with open(tmp_path / "p.csv", encoding="utf-8") as file:
-        predicted = np.array([float(row["label"]) for row in csv.DictReader(file)])
-    target = load_breast_cancer().target[400:]
-    correct = np.mean(predicted == (target if kind == "csv" else 2 * target - 1))
+    correct = (pd.read_csv(tmp_path / "p.csv")["label"].to_numpy() == table["benign"][400:]).mean()
     assert correct > 0.95
-
-    capsys.readouterr()
-    assert run("evaluate", out, test, "--json") == 0
-    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    metrics = told(capsys, "evaluate", out, test)["metrics"]
     assert metrics["accuracy"] == pytest.approx(correct)
     assert metrics["log_loss"] == pytest.approx(result_of(out)["test"]["log_loss"], rel=1e-9)
 
-    assert run("report", out) == 0
-    assert capsys.readouterr().out == f"{out / 'report.html'}\n"
-    assert "Certified" in (out / "report.html").read_text()
-
-    for path in (sources / "train.csv", train, train / "party-1.h5", out, out / "model"):
-        code = run("inspect", path)
-        assert code == (4 if path.suffix == ".csv" else 0)
-    assert run("inspect", out, "--json") == 0
-
     reference = LogisticRegression(C=1 / (400 * 0.01), tol=1e-10, max_iter=10_000)
-    data = np.loadtxt(sources / "train.csv", delimiter=",", skiprows=1)
-    reference.fit(data[:, :-1], data[:, -1])
-    from fastadmm.store.model import open_model
-
+    reference.fit(X[:400].to_numpy(), table["benign"][:400])
     model = open_model(out)
     weights = np.concatenate([party.weights for party in model.parties])
     assert np.abs(weights - reference.coef_[0]).max() < 1e-3
@@ -132,26 +95,21 @@ def test_help_of_every_command(capsys, command):
 
 def test_help_lists_commands_and_fits_the_terminal(capsys, monkeypatch):
     for arguments in (["--help"], ["-h"], []):
-        assert run(*arguments) == 0
-        out = capsys.readouterr().out
+        out = printed(capsys, *arguments)
         positions = [re.search(rf"(?m)^\W*{command}\s", out).start() for command in COMMANDS]
         assert positions == sorted(positions)
     # No line is broken by the terminal, and every option is there.
     for width in (60, 80):
         monkeypatch.setenv("COLUMNS", str(width))
         for name in ("train", "convert", "owners", "privacy"):
-            assert run(name, "--help") == 0
-            out = capsys.readouterr().out
+            out = printed(capsys, name, "--help")
             assert max(map(len, out.splitlines())) <= width, name
     assert "--help, -h" in out
 
 
 def test_help_names_every_option_of_train(capsys, monkeypatch):
-    from fastadmm.settings.keys import PRIVACY, SETTINGS
-
     monkeypatch.setenv("COLUMNS", "200")
-    assert run("train", "--help") == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "train", "--help")
     shown = set(re.findall(r"--[\w-]+", out))
     for setting in (*(s for s in SETTINGS.values() if s.key != "privacy"), *PRIVACY.values()):
         assert (setting.flag in shown) == bool(setting.help), setting.key
@@ -179,8 +137,7 @@ def test_settings_without_an_option_are_set_by_their_keys(tmp_path, capsys):
         ("penalty", "--set penalty: write KEY=VALUE"),
         ("penalty=big", "key 'penalty': 'big' is not a number"),
     ):
-        assert run(*train, "--set", wrong) == 5
-        assert message in capsys.readouterr().err
+        assert message in refused(capsys, 5, *train, "--set", wrong)
     for old, message in (
         (("--penalty", 2), "--set penalty=2"),
         (("--no-intercept",), "--set intercept=false"),
@@ -188,8 +145,7 @@ def test_settings_without_an_option_are_set_by_their_keys(tmp_path, capsys):
         (("--label-epsilon", 2), "--set privacy.label_epsilon=2"),
         (("--pooled",), "--scheme pooled"),
     ):
-        assert run(*train, *old) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused(capsys, 2, *train, *old)
 
 
 def test_a_regression_on_two_classes_is_pointed_out(tmp_path, capsys):
@@ -301,20 +257,6 @@ def test_a_reader_that_leaves_early(tmp_path):
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("small") / "a.parts")
-
-
-def test_notes_before_the_rounds(small, tmp_path, capsys):
-    assert run("train", small, "--test", small, "--out", tmp_path / "run") == 0
-    out, err = capsys.readouterr()
-    lines = err.splitlines()
-    assert lines[0].startswith("300 samples, 3 parties")
-    assert lines[1].startswith("memory: about ")
-    assert re.match(
-        r"round \d+ · gap [\d.e-]+ · \d+ exchanges · test log loss [\d.]+ · objective [\d.]+$", lines[-2]
-    )
-    assert re.match(r"as between organisations: \d+ exchanges, [\d,]+ bytes a row$", lines[-1])
-    assert out.count("\n") == 1
-    assert "\x1b" not in out + err  # no terminal: no colours
 
 
 def test_quiet(small, tmp_path, capsys):
@@ -445,8 +387,6 @@ class Notebook(io.StringIO):
 
 @pytest.mark.parametrize("tol", [1e-9, 1e-2])
 def test_progress_in_a_notebook_is_one_line_that_ends(tol, monkeypatch):
-    from fastadmm import ADMMSharingClassifier, Progress
-
     X, y = load_breast_cancer(return_X_y=True)
     stream = Notebook()
     monkeypatch.setattr("sys.stderr", stream)
@@ -460,8 +400,6 @@ def test_progress_in_a_notebook_is_one_line_that_ends(tol, monkeypatch):
 
 
 def test_progress_in_a_log_has_no_control_characters(capsys):
-    from fastadmm import ADMMSharingClassifier, Progress
-
     X, y = load_breast_cancer(return_X_y=True)
     ADMMSharingClassifier(parties=3, callbacks=[Progress()]).fit(X / X.max(axis=0), y)
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`fastadmm train --cluster`: each worker reads its rows of a partition; the model is that of one process."""
+"""`fastadmm train --cluster`: workers read their rows of a partition; the model is that of one process."""
 
 import json
 import re
@@ -6,49 +6,70 @@ import shutil
 import sys
 import threading
 from dataclasses import replace
+from itertools import pairwise
 
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.errors import FastadmmError, FormatError
+from fastadmm.cluster.comm import RowEngine, add_nodes, nodes_of
+from fastadmm.engine.spilled import SpilledRows
+from fastadmm.engine.tree import node_range
+from fastadmm.errors import ConfigError, FastadmmError, FormatError
 from fastadmm.method import method as stall_watch
 from fastadmm.runs import train as shared_runs
+from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import follow_run, resume_run, start_run
 from fastadmm.settings.run import RunConfig
-from fastadmm.store.partition import create_partition
+from fastadmm.store import elements
+from fastadmm.store.partition import create_partition, open_partition
 
 import run_tools
+from run_tools import Notes, refuses
 from shards import cut_partition
-from workers import mpi_command, on_workers
+from workers import ThreadComm, mpi_command, on_workers, rows_of
 
-N = 20_011
+N = 20_011  # four leaves
+MAIN = [sys.executable, "-c", "from fastadmm.cli.app import main; main()"]
 
 
-def written(place, classes, n=N):
+#: Classes of the targets of each partition; none where they are numbers.
+KINDS = {"two": ("no", "yes"), "three": ("no", "perhaps", "yes"), "value": None, "far": None, "count": None}
+
+
+def written(place, kind, n=N):
     """A partition of three parties: dense, sparse, and dense that is compressed in memory."""
-    rng = np.random.default_rng(0)
+    rng, classes = np.random.default_rng(0), KINDS[kind]
     dense, few = rng.normal(size=(n, 3)), (rng.random((n, 4)) < 0.2) * rng.normal(size=(n, 4))
     sparse = sp.random(n, 10, density=0.2, format="csr", random_state=1)
     z = dense @ rng.normal(size=3) + few @ rng.normal(size=4) + sparse @ rng.normal(size=10)
     z += rng.logistic(size=n)
-    with create_partition(place, task="classification") as partition:
-        partition.party("bank", kind="dense").append(dense)
+    with create_partition(place, task="classification" if classes else "regression") as partition:
+        partition.party("bank", kind="dense").append(dense + 1e5 * (kind == "far"))
         partition.party("shop", n_features=10).append(sparse)
         partition.party("few", kind="dense", dtype="float32").append(few)
-        y = (z > 0.0) * 1.0 + (z > 2.0) * (len(classes) > 2)
-        partition.labels(classes=classes).append(y, sample_weight=rng.uniform(0.5, 2.0, n))
+        y = np.floor(np.abs(z)) if kind == "count" else z
+        y = (z > 0.0) * 1.0 + (z > 2.0) * (kind == "three") if classes else y
+        weight = rng.uniform(0.5, 2.0, n)
+        offset = None if kind == "three" else 0.1 * rng.normal(size=n)
+        partition.labels(classes=classes).append(y, sample_weight=weight, offset=offset)
     return place
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("cluster") / "data.parts", ("no", "yes"))
+def places(tmp_path_factory):
+    home = tmp_path_factory.mktemp("cluster")
+    return {kind: written(home / f"{kind}.parts", kind) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("cluster") / "classes.parts", ("no", "perhaps", "yes"))
+def data(places):
+    return places["two"]
+
+
+@pytest.fixture(scope="module")
+def classes(places):
+    return places["three"]
 
 
 def shared(config, out, workers):
@@ -85,12 +106,31 @@ def result_in(run):
     return {key: value for key, value in result.items() if key != "seconds"}
 
 
-def test_a_model_is_that_of_one_process(data, tmp_path):
-    config = RunConfig(str(data), threads=1, gap=1e-8, class_weight="balanced")
+#: By data, settings of runs; one that stalls takes steps of sharing.
+PROBLEMS = [
+    *(("two", {"gap": 1e-8, "class_weight": "balanced"}), ("count", {"loss": "poisson"})),
+    *(("value", {"loss": "squared"}), ("far", {"loss": "squared", "regularizer": "none", "rounds": 30})),
+    *(("two", {"loss": "hinge"}), ("value", {"loss": "quantile"})),
+    *(("two", {"regularizer": "l1"}), ("value", {"loss": "squared", "regularizer": "group_lasso"})),
+    *(("two", {"constraint": "box:-0.1,0.1"}), ("value", {"loss": "huber", "constraint": "ball:0.5"})),
+    *(("two", {"loss": "hinge", "regularizer": "l1"}), ("three", {"loss": "multinomial"})),
+    ("three", {"loss": "multinomial", "regularizer": "l1"}),
+    ("three", {"loss": "multinomial", "constraint": "ball:0.5"}),
+]
+
+
+@pytest.mark.representatives(6)
+@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize(("kind", "settings"), PROBLEMS, ids=str)
+def test_a_model_is_that_of_one_process(places, tmp_path, kind, settings, stalled, monkeypatch):
+    if stalled:
+        monkeypatch.setattr(stall_watch, "PATIENCE", 2)
+        monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
+    config = RunConfig(str(places[kind]), threads=1, **{"rounds": 8, "lambda_": 1e-3, **settings})
     start_run(config, tmp_path / "one")
-    for workers in (2, 3):
+    for workers in (2, 3, 4):
         found = shared(config, tmp_path / str(workers), workers)
-        assert found[1:] == ["converged"] * (workers - 1)
+        assert found[1:] == [found[0]["status"]] * (workers - 1)
         assert result_in(tmp_path / str(workers)) == result_in(tmp_path / "one")
         np.testing.assert_array_equal(weights_in(tmp_path / str(workers)), weights_in(tmp_path / "one"))
 
@@ -119,8 +159,6 @@ def test_shards_are_read_as_the_whole(data, tmp_path):
 
 
 def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
-    from fastadmm.store import elements
-
     read, real = [], elements.read_block
 
     def counted(dataset, start, stop):
@@ -136,54 +174,6 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
     assert sum(count for key, count in read if key == "/X") == 2 * N
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"loss": "hinge", "constraint": "ball:0.5"},
-        {"directions": "both"},
-        {"loss": "multinomial", "directions": "one"},
-        {"regularizer": "l1"},
-    ],
-    ids=lambda settings: " ".join(settings.values()),
-)
-def test_other_problems_go_on_with_other_workers(settings, data, classes, tmp_path, monkeypatch):
-    monkeypatch.setattr(stall_watch, "PATIENCE", 2)  # steps of sharing, too
-    monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
-    place = classes if settings.get("loss") == "multinomial" else data
-    first = 4 - ("directions" in settings)  # before it is certified
-    config = RunConfig(str(place), threads=1, gap=1e-12, rounds=first, **settings)
-    start_run(config, tmp_path / "one")
-    shared(config, tmp_path / "four", 4)
-    resumed(tmp_path / "one", 2, rounds=2 * first - 1)
-    resumed(tmp_path / "four", 1, rounds=first + 1)
-    resumed(tmp_path / "four", 3, rounds=2 * first - 1)
-    start_run(replace(config, rounds=2 * first - 1), tmp_path / "whole")
-    for run in ("one", "four"):
-        assert result_in(tmp_path / run) == result_in(tmp_path / "whole")
-        np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("regularizer", ["l1", "l2"])
-def test_a_wide_run_goes_on_with_one_worker_alone(regularizer, tmp_path):
-    """Rows so few are one leaf of every sum: a second worker is refused, and the run still goes on."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 150))
-    z = X[:, 0] - X[:, 100] + 0.3 * rng.normal(size=60)
-    run_tools.write_blocks(tmp_path / "wide.parts", [X[:, :80], X[:, 80:]], (z > 0.0) * 1.0)
-    config = RunConfig(
-        str(tmp_path / "wide.parts"), threads=1, gap=1e-6, rounds=2, regularizer=regularizer, lambda_=1e-2
-    )
-    start_run(config, tmp_path / "run")
-    for found in resumed(tmp_path / "run", 2, rounds=200):
-        assert isinstance(found, FastadmmError)
-        assert "start at most 1" in str(found)
-    assert resume_run(tmp_path / "run", changes={"rounds": 200})["status"] == "converged"
-    start_run(replace(config, rounds=200), tmp_path / "whole")
-    assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
-
-
 def metrics_in(run):
     return [json.loads(line)["test"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 
@@ -193,8 +183,7 @@ def metrics_in(run):
     ("loss", "scheme"), [("logistic", "subspace"), ("multinomial", "subspace"), ("hinge", "proximal")]
 )
 def test_test_rows(data, classes, tmp_path, loss, scheme):
-    names = ("no", "perhaps", "yes") if loss == "multinomial" else ("no", "yes")
-    test = written(tmp_path / "test.parts", names, n=701)  # one leaf: less than workers
+    test = written(tmp_path / "test.parts", "three" if loss == "multinomial" else "two", n=701)  # one leaf
     place = classes if loss == "multinomial" else data
     config = RunConfig(str(place), test=str(test), threads=1, loss=loss, scheme=scheme, gap=0.0, rounds=3)
     if loss == "hinge":  # one process would take an interior point method
@@ -203,6 +192,9 @@ def test_test_rows(data, classes, tmp_path, loss, scheme):
     shared(config, tmp_path / "run", 2)
     resumed(tmp_path / "run", 3, rounds=4)
     resumed(tmp_path / "run", 1, rounds=5)
+    start_run(config, tmp_path / "alone")
+    resumed(tmp_path / "alone", 2, rounds=5)
+    assert result_in(tmp_path / "alone") == result_in(tmp_path / "one")
     found = metrics_in(tmp_path / "run")
     assert found == metrics_in(tmp_path / "one")
     assert len(found) == 5
@@ -231,8 +223,7 @@ def test_damaged_rows_are_not_gone_on_from(data, tmp_path):
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     for error in resumed(tmp_path / "run", 2, rounds=9):
         assert "no checkpoint can be used" in str(error)
-    with pytest.raises(FormatError, match="no checkpoint can be used"):
-        resumed(tmp_path / "copy", 1, rounds=9)
+    refuses(FormatError, "no checkpoint can be used", resumed, tmp_path / "copy", 1, rounds=9)
 
 
 def test_the_clock_is_rank_0s(data, tmp_path):
@@ -254,7 +245,7 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
     with create_partition(tmp_path / "rows.parts", task="classification") as partition:
         partition.party("bank", kind="dense").append(np.arange(2.0 * N).reshape(N, 2), ids=np.arange(N) + 1)
         partition.labels(classes=("no", "yes")).append(np.arange(N) % 2, ids=np.arange(N) + 1)
-    real = shared_runs.open_run
+    real = shared_runs.load.open_run
     for place, told in {
         "nowhere.parts": "nowhere.parts: no such directory",
         "rows.parts": "the list of rows is not what rank 0 has; start all workers alike, on the same files",
@@ -266,10 +257,11 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
             return real(replace(config, data=there) if is_rank_1 else config)
 
         with monkeypatch.context() as patched:
-            patched.setattr(shared_runs, "open_run", opened)
+            patched.setattr(shared_runs.load, "open_run", opened)
             assert (line := refused(config)).startswith("rank 1: ")
             assert told in line
-    assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
+    for scheme in ("sharing", "pooled"):
+        assert f"scheme '{scheme}' cannot be shared by rows yet" in refused(replace(config, scheme=scheme))
     assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
     told = refused(replace(config, memory="200MB"))
     assert re.match(
@@ -278,8 +270,7 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
 
 
 def test_under_mpiexec(data, tmp_path):
-    program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "train"]
-    done = mpi_command(2, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
+    done = mpi_command(2, [*MAIN, "train", str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("certified after") == 1
     assert done.stderr.count("3 parties") == 1
@@ -297,14 +288,10 @@ def test_under_mpiexec(data, tmp_path):
     ],
 )
 def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, told):
-    program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "--cluster", "mpi"]
-    program[3:3] = [str(data) if word == "DATA" else word for word in command]
-    done = mpi_command(2, program, cwd=tmp_path)
+    words = [str(data) if word == "DATA" else word for word in command]
+    done = mpi_command(2, [*MAIN, *words, "--cluster", "mpi"], cwd=tmp_path)
     assert done.returncode == code
     assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
-
-
-MAIN = [sys.executable, "-c", "from fastadmm.cli.app import main; main()"]
 
 
 @pytest.mark.repeats
@@ -385,3 +372,104 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(data, tmp_path):
     assert done.returncode == 7, done.stderr
     assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+@pytest.mark.repeats
+def test_products_of_old_processors_depend_on_addresses(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")  # nothing elsewhere
+    train = [*MAIN, "train", str(data), "--threads", "1", "--rounds", "8", "--cluster", "mpi", "-q", "-o"]
+    for workers in (1, 4):
+        done = mpi_command(workers, [*train, str(workers)], cwd=tmp_path)
+        assert done.returncode in (0, 7), done.stderr
+    np.testing.assert_array_equal(weights_in(tmp_path / "1"), weights_in(tmp_path / "4"))
+
+
+# --- rows of workers
+def test_nodes_cover_the_rows():
+    for size in (1, 2, 3, 4, 5, 7, 8):
+        assert all(nodes_of(33_003, rank, size) for rank in range(size))  # none without rows
+        nodes = [node for rank in range(size) for node in nodes_of(10**6, rank, size)]
+        ends = [node_range(10**6, *node) for node in nodes]
+        assert (ends[0][0], ends[-1][1]) == (0, 10**6)
+        assert all(a[1] == b[0] for a, b in pairwise(ends))
+        assert add_nodes({node: np.array([b - a]) for node, (a, b) in zip(nodes, ends)}) == 10**6
+    refuses(ConfigError, "9 workers for 33003 rows, which make 8 leaf", nodes_of, 33_003, 0, 9)
+    with pytest.raises(ValueError, match="are not those of rank 0"):
+        RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
+
+
+# --- streamed
+def limit_of(config, workers, outputs=1):
+    """Memory of a worker that has room for all but half of its blocks."""
+    parties = open_partition(config.data).parties
+    plans = []
+    for rank in range(workers):
+        rows = rows_of(N, rank, workers)
+        own = [party.of_rows(*rows) for party in parties]
+        plans.append(make_plan(own, [], rows[1] - rows[0], config, outputs, n_threads=config.threads or 2))
+    return str(max(plan.total - plan.data // 2 for plan in plans))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 2), (4, 1)])
+def test_a_model_is_that_of_one_process_in_memory(data, tmp_path, workers, threads):
+    config = RunConfig(str(data), threads=threads, gap=1e-8, class_weight="balanced")
+    start_run(replace(config, threads=1), tmp_path / "one")
+    tight, notes = replace(config, memory=limit_of(config, workers)), Notes()
+
+    def work(comm):
+        if comm.rank:
+            return follow_run(comm)
+        return start_run(tight, tmp_path / "run", display=notes, comm=comm)
+
+    found = on_workers(workers, work)
+    assert found[1:] == ["converged"] * (workers - 1)
+    assert any(", streamed, " in line for line in notes.lines)
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.representatives(1)
+# With a history no process reads columns in place, which one with room for them does otherwise.
+@pytest.mark.parametrize(
+    "settings", [{"regularizer": "l1", "history": 64}, {"loss": "multinomial"}, {"loss": "hinge"}], ids=str
+)
+def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
+    multi = settings.get("loss") == "multinomial"
+    place, outputs = (classes, 3) if multi else (data, 1)
+    config = RunConfig(str(place), threads=1, gap=1e-12, rounds=3, **settings)
+    shared(replace(config, memory=limit_of(config, 4, outputs)), tmp_path / "run", 4)
+    resumed(tmp_path / "run", 1, rounds=4, memory=limit_of(config, 1, outputs))  # streamed
+    resumed(tmp_path / "run", 2, rounds=5, memory=limit_of(config, 2, outputs))
+    resumed(tmp_path / "run", 3, rounds=6, memory="2GB")
+    start_run(replace(config, rounds=6), tmp_path / "whole")
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_messages_in_scratch_files(data, tmp_path, monkeypatch):
+    config = RunConfig(str(data), threads=1, gap=0.0, rounds=6, history=3, lambda_=1e-6)
+    start_run(config, tmp_path / "one")
+    monkeypatch.setattr("fastadmm.runs.plan.resident_bytes", lambda *_: 0)  # as of more rows
+    parts = [party.of_rows(*rows_of(N, 1, 2)) for party in open_partition(data).parties]
+    n = parts[0].n_samples
+    spilled = make_plan(parts, [], n, config, limit=1, n_threads=1)
+    assert spilled.spilled
+    tight, made = replace(config, memory=str(spilled.total), rounds=4), []
+
+    class Spilled(SpilledRows):
+        def __init__(self, directory, shape):
+            made.append((directory, shape[1]))
+            super().__init__(directory, shape)
+
+    monkeypatch.setattr("fastadmm.coordinator.message_store.SpilledRows", Spilled)
+    shared(tight, tmp_path / "run", 2)
+    assert sorted(made) == [(tmp_path / "run", 10_005), (tmp_path / "run", 10_006)]
+    resumed(tmp_path / "run", 3, rounds=5)
+    resumed(tmp_path / "run", 1, rounds=6, memory="2GB")
+    assert len(made) == 3  # only the last of three has as many rows as one of two
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))

@@ -17,7 +17,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import PartyModel, open_model
 from fastadmm.store.transform import Transform
 
-from run_tools import refused, run
+from run_tools import printed, refused, run, told
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,7 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
     alone = tmp_path / "mine.h5"
     alone.write_bytes((home / "run" / "model" / "host.h5").read_bytes())
     whole = read_coefficients(home / "run").to_frame().query("party == 'host'")
-    assert run("coefficients", alone, "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = told(capsys, "coefficients", alone)
     (row,) = document["coefficients"]
     assert row["weight"] == whole["weight"].item()
     assert document["ratio"] == "exp(weight)"
@@ -112,8 +111,7 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
 def test_command(home, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fastadmm.cli.options.SHOWN", 1)
     out = tmp_path / "c.csv"
-    assert run("coefficients", home / "run", "-o", out) == 0
-    text = capsys.readouterr().out
+    text = printed(capsys, "coefficients", home / "run", "-o", out)
     assert "3 more" in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("note: ")) <= 80
     np.testing.assert_array_equal(

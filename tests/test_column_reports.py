@@ -10,7 +10,7 @@ from fastadmm.runs.scorecard import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from run_tools import refused, run, write_blocks
+from run_tools import printed, refused, run, write_blocks
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +94,7 @@ def test_values_outside_the_reference_are_a_shift(tmp_path):
 
 def test_commands(home, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fastadmm.cli.options.SHOWN", 2)
-    capsys.readouterr()
-    assert run("drift", home / "old.parts", home / "new.parts") == 0
-    text = capsys.readouterr().out
+    text = printed(capsys, "drift", home / "old.parts", home / "new.parts")
     assert "4 more columns" in text
     assert max(map(len, text.splitlines())) <= 80
     assert run("drift", home / "old.parts" / "guest.h5", home / "old.parts" / "host.h5") == 3

@@ -3,17 +3,20 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.reports import compare_runs
-from fastadmm.reports.comparison import comparison_rows
+from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
+from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 
-from run_tools import result_of, run, write_blocks, write_problem
+from run_tools import printed, refused, result_of, run, told, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +44,23 @@ def place(tmp_path_factory):
 
 def test_numbers_and_names_are_the_runs_own(place, tmp_path):
     comparison = compare_runs([place / "one", place / "sharing"])
-    assert [r.name for r in comparison.runs] == ["one", "sharing"]
+    assert [r["name"] for r in comparison.runs] == ["one", "sharing"]
     for compared in comparison.runs:
-        result = result_of(compared.path)
+        result = result_of(Path(compared["path"]))
         for key in ("rounds", "seconds", "objective", "gap", "status"):
-            assert getattr(compared, key) == result[key], key
-        assert compared.test == result["test"]
-        assert compared.epsilon is None
+            assert compared[key] == result[key], key
+        assert compared["test"] == result["test"]
+        assert compared["epsilon"] is None
     assert comparison.differing == ["scheme"]
     evaluated = json.loads((place / "one" / "evaluation.json").read_text())["metrics"]
-    assert comparison.runs[0].evaluation["auc"] == evaluated["auc"]
-    assert comparison.runs[1].evaluation == {}
+    assert comparison.runs[0]["evaluation"]["auc"] == evaluated["auc"]
+    assert comparison.runs[1]["evaluation"] == {}
     assert comparison.notes == []
     # Names tell runs apart.
     for where in ("x", "y"):
         shutil.copytree(place / "one", tmp_path / where / "run")
     comparison = compare_runs([tmp_path / "x" / "run", tmp_path / "y" / "run"])
-    assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
+    assert [r["name"] for r in comparison.runs] == ["x/run", "y/run"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_numbers_and_names_are_the_runs_own(place, tmp_path):
 def test_what_may_not_be_compared_is_named(place, other, said):
     comparison = compare_runs([place / "one", place / other])
     assert any(said in note for note in comparison.notes), comparison.notes
-    letters = [r.data for r in comparison.runs]
+    letters = [r["data"] for r in comparison.runs]
     assert (letters[0] == letters[1]) == (other in ("lambda", "flipped"))
 
 
@@ -86,10 +89,10 @@ def test_unfinished_and_bare_runs(place, tmp_path):
     bare.mkdir()
     (bare / "run.toml").write_text("lambda = 1e-4\n")
     comparison = compare_runs([place / "one", half, bare])
-    assert [r.status for r in comparison.runs] == ["converged", "not finished", "not finished"]
-    assert comparison.runs[1].rounds == 1
-    assert comparison.runs[1].objective == json.loads(lines[0])["objective"]
-    assert comparison.runs[2].rounds is None
+    assert [r["status"] for r in comparison.runs] == ["converged", "not finished", "not finished"]
+    assert comparison.runs[1]["rounds"] == 1
+    assert comparison.runs[1]["objective"] == json.loads(lines[0])["objective"]
+    assert comparison.runs[2]["rounds"] is None
     assert any("Data unknown: bare" in note for note in comparison.notes)
     assert comparison_rows(comparison)
     assert comparison_rows(compare_runs([bare, half]))
@@ -132,7 +135,7 @@ def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place, t
         (guess / "run.toml").write_text(text)
         wrong = compare_runs([guess if path == place / "one" else path for path in order])
         for one, other in zip(right.runs, wrong.runs, strict=True):
-            assert one.data == other.data
+            assert one["data"] == other["data"]
         assert [note.replace("tried", "one") for note in wrong.notes] == right.notes
         assert any("Data not compared" in note for note in right.notes)
 
@@ -143,14 +146,38 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
     start_run(make_config({"data": str(place / "a.parts"), "privacy": settings}), private)
     comparison = compare_runs([place / "one", private])
     statement = json.loads((private / "privacy.json").read_text())["statement"]
-    assert comparison.runs[1].epsilon == float(statement["epsilon"])
-    assert 0 < comparison.runs[1].epsilon <= 1.0 + 1e-9
-    assert comparison.runs[0].epsilon is None
+    assert comparison.runs[1]["epsilon"] == float(statement["epsilon"])
+    assert 0 < comparison.runs[1]["epsilon"] <= 1.0 + 1e-9
+    assert comparison.runs[0]["epsilon"] is None
     assert "privacy.mode" in comparison.differing
     assert "privacy.row_norm" not in comparison.differing  # a run without privacy has none to differ
-    assert comparison.runs[1].objective is None
+    assert comparison.runs[1]["objective"] is None
 
 
 def test_command(place, capsys):
-    assert run("compare", place / "one", place / "sharing", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["differing"] == ["scheme"]
+    assert told(capsys, "compare", place / "one", place / "sharing")["differing"] == ["scheme"]
+
+
+def test_card(place, tmp_path, capsys):
+    """The model card says what the files say; all of it: ``outputs.txt``."""
+    model = open_model(place / "one")
+    metrics = evaluate_partition(place / "one", place / "t.parts")["metrics"]
+    for path in (place / "one", place / "one" / "model"):
+        card = told(capsys, "card", path)
+        assert card["model"]["id"] == model.model_id
+        kept = {key: value for key, value in model.certificate.items() if key not in ("weights", "settings")}
+        assert card["certificate"] == kept
+        assert card["metrics"]["metrics"]["auc"] == metrics["auc"]
+        assert card["data"]["n_samples"] == sum(card["data"]["class_rows"].values()) == 300
+        assert card["privacy"] == model.privacy.to_json()
+    assert run("card", place / "one", "-o", tmp_path / "card.md") == 0
+    text = (tmp_path / "card.md").read_text()
+    assert str(metrics["auc"]) in text
+    assert open_partition(place / "a.parts").row_digest not in text  # digests stay at home
+    assert "Not evaluated" in printed(capsys, "card", place / "sharing")
+    shutil.copytree(place / "one" / "model", tmp_path / "alone")
+    assert "Not recorded here" in printed(capsys, "card", tmp_path / "alone")
+    shutil.copytree(place / "one", tmp_path / "run")
+    (tmp_path / "run" / "evaluation.json").write_text("{")
+    assert "evaluate again" in refused(capsys, 4, "card", tmp_path / "run", "-o", tmp_path / "two.md")
+    assert not (tmp_path / "two.md").exists()

@@ -152,14 +152,6 @@ def test_files_are_configurations(folder, tmp_path):
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
-def test_a_settings_other_names_are_answered_with_its_key(tmp_path):
-    file = tmp_path / "c.toml"
-    for other, key in (("alpha", "lambda"), ("tol", "gap"), ("max_rounds", "rounds")):
-        file.write_text(f'data = "d"\n{other} = 0.5\n')
-        with pytest.raises(ConfigError, match=f"unknown key '{other}'; did you mean '{key}'"):
-            make_config(read_config(file), "c.toml")
-
-
 def test_a_run_that_workers_of_dask_began_goes_on(tmp_path):
     """In this process, as workers give the same bits; for a new run the line says what there is."""
     text = 'data = "a.parts"\ncluster = "dask://scheduler:8786"\nretry = 2\n'

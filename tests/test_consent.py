@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fastadmm import Privacy
-from fastadmm.between.agent import Agent, agent_status
-from fastadmm.between.approval import approve
-from fastadmm.between.approval_file import LINES, WIDTH, open_approval, write_approval
+from fastadmm.between.agent import agent_status
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import LINES, WIDTH, approve, open_approval, write_approval
 from fastadmm.between.consent import (
     agent_approve,
     asked_file,
@@ -20,8 +20,7 @@ from fastadmm.between.consent import (
     shown_digest,
 )
 from fastadmm.between.memory import join_sum
-from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import Request, answer_of, digest_of, encoded, open_envelope, table_digest
+from fastadmm.between.schema import Request, encoded, table_digest
 from fastadmm.conversation.by_class import pack
 from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
@@ -32,19 +31,12 @@ from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.settings.privacy import ADJACENCIES
-from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__
 
-from run_tools import flipped, refused, run
+from federation_tools import CALLER, Asker, party_file
+from run_tools import flipped, printed, refused, refuses, run
 
-RUN, CALLER = "0123456789abcdef", "coordinator"
-
-
-def party_file(path, name, features):
-    columns = [f"c{j}" for j in range(features.shape[1])]
-    with PartyWriter(path, name=name, n_features=len(columns), kind="dense", feature_names=columns) as writer:
-        writer.append(features, ids=np.arange(len(features)))
-    return open_party(path)
+RUN = Asker.run
 
 
 def terms_of(data, **more):
@@ -56,37 +48,11 @@ def terms_of(data, **more):
     }  # fmt: skip
 
 
-class Asker:
-    """A coordinator that asks one agent whatever it likes, and counts what left."""
-
-    run = RUN
-
-    def __init__(self, home, features, name="A", **agent):
-        home.mkdir(exist_ok=True)
-        self.home, self.state, self.name = home, home / "state", name
-        self.data = party_file(home / f"{name}.h5", name, features)
-        self.said: list[str] = []
-        self.agent = Agent(home / f"{name}.h5", self.state, threads=1, say=self.said.append, **agent)
-        self.previous, self.answered = -1, ""
-
-    def ask(self, *calls):
-        number = self.previous + 1
-        raw = encoded(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
-        got = self.agent.handle(CALLER, self.name, raw)
-        envelope = open_envelope(got, len(got), "answer")
-        if envelope.head["kind"] == "refusal":
-            return None, envelope.head["code"]
-        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
-        self.previous, self.answered = number, digest_of(got)
-        return found.answer, ""
+class Consenting(Asker):
+    """Its owner looks at what is asked, and approves it."""
 
     def look(self, what=RUN, **how):
         return agent_approve(asked_file(what, self.state), self.data.path, self.state, **how)[0]
-
-    def again(self, **agent):
-        """Its process ends, and another begins."""
-        self.agent.close()
-        self.agent = Agent(self.data.path, self.state, threads=1, say=self.said.append, **agent)
 
     def begin(self, terms, **limits):
         assert self.ask(("start", terms)) == (None, "run")
@@ -102,9 +68,9 @@ class Asker:
 
 @pytest.fixture
 def asker(tmp_path):
-    made = Asker(tmp_path / "A", np.random.default_rng(6).normal(size=(60, 5)))
+    made = Consenting(tmp_path / "A", np.random.default_rng(6).normal(size=(60, 5)))
     yield made
-    made.agent.close()
+    made.close()
 
 
 # --- pending, shown, confirmed ----------------------------------------------------------------------------
@@ -120,8 +86,7 @@ def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker):
     asker.look(confirm=shown_digest(lines))
     assert asker.ask(("start", terms))[1] == ""
     assert asker.respond(np.ones(60))[1] == ""
-    with pytest.raises(InputError, match="nothing with identifier"):
-        asker.look()
+    refuses(InputError, "nothing with identifier", asker.look)
 
 
 def test_other_terms_are_another_request(asker):
@@ -132,14 +97,12 @@ def test_other_terms_are_another_request(asker):
     before, digest = agent_status(asker.state), shown_digest(asker.look())
     asker.ask(("start", plain))
     assert agent_status(asker.state) != before
-    with pytest.raises(InputError, match=f"2 different things were asked for {RUN}"):
-        asker.look(confirm=digest)
+    refuses(InputError, f"2 different things were asked for {RUN}", asker.look, confirm=digest)
     first, second = sorted(line.split(":")[0] for line in asked_lines(asker.state))
     screens = {what: " ".join(asker.look(what)) for what in (first, second)}
     (own,) = [what for what, words in screens.items() if "carries noise" in words]
     (other,) = {first, second} - {own}
-    with pytest.raises(ConfigError, match="not what is asked now"):
-        asker.look(other, confirm=digest)
+    refuses(ConfigError, "not what is asked now", asker.look, other, confirm=digest)
     asker.look(own, confirm=digest)
     assert open_approval(asker.state / RUN / "approval.toml").family == "fusion"
     assert asker.ask(("start", plain)) == (None, "terms")
@@ -163,15 +126,14 @@ def test_every_word_of_a_request_is_what_was_confirmed(asker, changes):
 def test_what_is_known_of_a_request_is_confirmed_too(asker):
     """What was spent since the owner looked is part of what it did not see."""
     ledger = asker.home / "ledger.jsonl"
-    asker.again(ledger=ledger)
+    asker.wake(ledger=ledger)
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     asker.ask(("start", terms_of(asker.data, family="fusion", privacy=private)))
     lines = asker.look()
     assert "Spent so far, by your ledger: nothing of these data" in " ".join(lines)
     charge = Charge.to(feature_account(asker.data), "f" * 16, "message", gdp=0.1)
     Ledger(ledger).charge(charge, 5.0, 1e-6)
-    with pytest.raises(ConfigError, match="what is known of it has changed"):
-        asker.look(confirm=shown_digest(lines))
+    refuses(ConfigError, "what is known of it has changed", asker.look, confirm=shown_digest(lines))
     assert "Spent so far, by your ledger: epsilon 0." in " ".join(asker.look())
 
 
@@ -184,15 +146,13 @@ def test_the_command_line_shows_and_confirms(asker, capsys):
     assert shown == asker.look()
     refused(capsys, 5, *approve, "--confirm", "0" * 32)
     assert asker.ask(("start", terms)) == (None, "run")
-    assert run(*approve, "--confirm", shown_digest(shown)) == 0
-    assert "approved in" in capsys.readouterr().out
+    assert "approved in" in printed(capsys, *approve, "--confirm", shown_digest(shown))
     assert asker.ask(("start", terms))[1] == ""
     assert run("agent", "approve", RUN, "--data", asker.data.path, "--state", asker.state) == 3
     # A second approval of the same run is a decision of its own.
     path = asker.home / "run.json"
     path.write_text(json.dumps(run_description(RUN, CALLER, {"A": terms})))
-    with pytest.raises(StorageError, match="exists already"):
-        agent_approve(path, asker.data.path, asker.state)
+    refuses(StorageError, "exists already", agent_approve, path, asker.data.path, asker.state)
     words = " ".join(agent_approve(path, asker.data.path, asker.state, force=True)[0])
     assert "Earlier runs on these data here: 1; what they" in words
 
@@ -247,7 +207,7 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):
     assert "'bank\\u202e\\x1b[2J\\nlimits: none" in line
     assert "x" * 60 not in line
     assert line.isprintable()
-    data = party_file(tmp_path / "A.h5", "A", np.ones((4, 2)))
+    data = party_file(tmp_path / "A.h5", np.ones((4, 2)))
     document = run_description(RUN, caller, {"A": terms_of(data)})
     lines = consent_to_run(document, "x", data.path, tmp_path).lines
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
@@ -293,7 +253,7 @@ def everything():
 
 @pytest.mark.parametrize("columns", [1, 30])
 def test_an_approval_is_one_screen(tmp_path, columns):
-    data = party_file(tmp_path / "A.h5", LONG, np.random.default_rng(0).normal(size=(200, columns)))
+    data = party_file(tmp_path / f"{LONG}.h5", np.random.default_rng(0).normal(size=(200, columns)))
     state = tmp_path / "state"
     state.mkdir()
     (state / "agent.json").write_text(json.dumps({"ledger": str(tmp_path / "l.jsonl")}))
@@ -365,10 +325,10 @@ def test_a_first_answer_leaves_within_the_numbers_that_were_approved(tmp_path, k
     features, left = np.random.default_rng(6).normal(size=(60, 5)), 0
     more, calls = first_questions(kind + scheme)
     for k, spare in enumerate((10**9, 2, 3 + 5 + 75)):  # three are of the opening, some are counted ahead
-        asker = Asker(tmp_path / str(k), features)
+        asker = Consenting(tmp_path / str(k), features)
         asker.begin(terms_of(asker.data, family=kind + scheme, **more), numbers=left + spare)
         got, code = asker.ask(*calls)
-        asker.agent.close()
+        asker.close()
         assert code == ("directions" if k == 1 else ""), asker.said
         left = left if got is None else sum(np.size(value) for value in got.values())
         assert left >= 3 * 60
@@ -382,7 +342,7 @@ def test_refusals_count_and_end_a_run(asker):
         wrong = {"gradient": np.ones(60), "coefficients": np.zeros(7)}
         codes.append(asker.ask(("squared_residual", wrong))[1])
         if number == 3:  # also for an agent that begins anew
-            asker.again()
+            asker.wake()
     assert codes == ["call"] * 7 + ["exchanges"] * 5
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
 
@@ -420,25 +380,25 @@ def test_an_answer_that_the_journal_lost_counts(asker):
     asker.begin(terms)
     assert asker.respond(np.ones(60))[1] == ""
     journal = asker.state / RUN / "requests.journal"
-    asker.again()
+    asker.wake()
     before = journal.read_bytes()
     kept = asker.previous, asker.answered
     last, code = asker.respond(np.arange(60.0), 1)
     assert (code, last is None) == ("", False)
-    asker.again()
+    asker.wake()
     whole = journal.read_bytes()
     # Damaged: said, and nothing is answered.
     journal.write_bytes(flipped(whole, 8 * (len(before) + 40)))
     asker.previous, asker.answered = kept
-    asker.again()
+    asker.wake()
     assert asker.respond(np.arange(60.0)[::-1].copy(), 1)[1] == "failed"
     assert "is damaged; restore the file" in asker.said[-1]
     # Cut off: the audit log has it, and nothing is answered until it is restored.
     journal.write_bytes(before)
-    asker.again()
+    asker.wake()
     for question in (np.arange(60.0)[::-1].copy(), np.arange(60.0)):
         assert asker.respond(question, 1)[1] == "changed"
     journal.write_bytes(whole)
-    asker.again()
+    asker.wake()
     again, code = asker.respond(np.arange(60.0), 1)
     assert (code, again["message"].tobytes()) == ("", last["message"].tobytes())

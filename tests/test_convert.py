@@ -1,33 +1,30 @@
 """From files to partitions, through the library and the command line."""
 
-import hashlib
-import json
+import gzip
+import inspect
+import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from fastadmm.cli.app import main
-from fastadmm.data_tools import libsvm, opening
+from fastadmm.cli.convert import convert as convert_command
+from fastadmm.data_tools import matrices, opening
 from fastadmm.data_tools.convert import convert
-from fastadmm.errors import InputError
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store.partition import open_partition
 from scipy import sparse
 
-from run_tools import python
+from run_tools import python, refuses, run
 
 
-def matrix(path: Path) -> np.ndarray:
+def matrix(path):
     blocks = [party.load() for party in open_partition(path).parties]
     return np.hstack([X.toarray() if sparse.issparse(X) else X for X in blocks])
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(["convert", *map(str, arguments)])
-    return stop.value.code or 0
-
-
-def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
+def write_libsvm(path, X, y):
     lines = (
         " ".join([f"{label:g}", *(f"{j + 1}:{row[j]!r}" for j in np.flatnonzero(row))])
         for row, label in zip(X.tolist(), y.tolist())
@@ -37,7 +34,7 @@ def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
 
 
 @pytest.fixture
-def problem() -> tuple[np.ndarray, np.ndarray]:
+def problem():
     rng = np.random.default_rng(3)
     X = np.round(rng.standard_normal((200, 9)), 3) * (
         rng.random((200, 9)) < [0.2, 0.3, 0.1, 0.2, 0.9, 0.8, 1, 0.9, 1]
@@ -47,26 +44,9 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- options ---------------------------------------------------------------------------------------------
-def test_libsvm_partition(tmp_path: Path, problem: tuple) -> None:
-    X, y = problem
-    source = write_libsvm(tmp_path / "a.svm", X, y)
-    partition = convert(source, tmp_path / "a.parts", columns="4,5", names="bank,telco")
-    assert partition.task == "classification"
-    assert partition.source == "a.svm"
-    assert partition.labels.classes == ("-1", "1")
-    np.testing.assert_array_equal(partition.labels.y, (y + 1) / 2)
-    assert [(p.name, p.kind, p.n_features) for p in partition.parties] == [
-        ("bank", "csr", 4),
-        ("telco", "dense", 5),
-    ]
-    assert partition.parties[1].feature_names == ["f5", "f6", "f7", "f8", "f9"]
-    assert all(party.transform.is_identity for party in partition.parties)
-    np.testing.assert_array_equal(matrix(tmp_path / "a.parts"), X)
-
-
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("kind", ["svm", "csv", "npz"])
-def test_every_source_gives_the_same_matrix(tmp_path: Path, problem: tuple, storage: str, kind: str) -> None:
+def test_every_source_gives_the_same_matrix(tmp_path, problem, storage, kind):
     X, y = problem
     source = tmp_path / f"a.{kind}"
     options = {}
@@ -84,11 +64,15 @@ def test_every_source_gives_the_same_matrix(tmp_path: Path, problem: tuple, stor
     partition = convert(source, tmp_path / "o", parties=4, storage=storage, dtype="float32", **options)
     assert [party.n_features for party in partition.parties] == [3, 2, 2, 2]
     assert {party.kind for party in partition.parties} == {storage}
+    assert (partition.task, partition.source) == ("classification", source.name)
+    assert partition.labels.classes == ("-1", "1")
+    np.testing.assert_array_equal(partition.labels.y, (y + 1) / 2)
+    assert all(party.transform.is_identity for party in partition.parties)
     assert {str(party.dtype) for party in partition.parties} == {"float32"}
     np.testing.assert_array_equal(matrix(tmp_path / "o"), X.astype(np.float32))
 
 
-def test_standardize_normalize_and_like(tmp_path: Path, problem: tuple) -> None:
+def test_standardize_normalize_and_like(tmp_path, problem):
     X, y = problem
     train, test = X[:150], X[150:]
     write_libsvm(tmp_path / "train", train, y[:150])
@@ -113,7 +97,7 @@ def test_standardize_normalize_and_like(tmp_path: Path, problem: tuple) -> None:
     np.testing.assert_array_equal(like.labels.y, (y[150:] + 1) / 2)
 
 
-def test_like_refuses_what_training_did_not_have(tmp_path: Path) -> None:
+def test_like_refuses_what_training_did_not_have(tmp_path):
     (tmp_path / "train").write_text("1 1:1 2:1\n2 2:1 3:1\n")
     convert(tmp_path / "train", tmp_path / "a.parts", columns="2,1")
     (tmp_path / "labels").write_text("1 1:1\n3 1:1\n")
@@ -124,7 +108,7 @@ def test_like_refuses_what_training_did_not_have(tmp_path: Path) -> None:
         convert(tmp_path / "wide", tmp_path / "o", like=tmp_path / "a.parts")
 
 
-def test_csv_and_npz_columns(tmp_path: Path) -> None:
+def test_csv_and_npz_columns(tmp_path):
     (tmp_path / "a.csv").write_text(
         "id,age,bmi,glucose,sick\nx,30,20,90,no\ny,40,25,100,yes\nz,50,31,120,yes\n"
     )
@@ -159,52 +143,23 @@ def test_csv_and_npz_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(matrix(tmp_path / "o"), X)
 
 
-def test_declared_features(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1 1:1\n2 2:1 3:1\n")
-    partition = convert(tmp_path / "a", tmp_path / "o", columns="2,3", features=5)
-    assert [party.n_features for party in partition.parties] == [2, 3]
+def test_declared_features(tmp_path):
+    (tmp_path / "a").write_text("1 1:1 2:1\n2 1:1 2:1 3:1\n")
+    partition = convert(tmp_path / "a", tmp_path / "o", columns="2,3", names="bank,telco", features=5)
+    told = [(party.name, party.kind, party.n_features) for party in partition.parties]
+    assert told == [("bank", "dense", 2), ("telco", "csr", 3)]
+    assert partition.parties[1].feature_names == ["f3", "f4", "f5"]
     partition = convert(tmp_path / "a", tmp_path / "o", parties=2, features=4, force=True)
     assert [party.n_features for party in partition.parties] == [2, 2]
 
 
-# --- command line ----------------------------------------------------------------------------------------
-def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a").write_text("1 1:1 3:1\n2 2:2\n2 1:3\n")
-    assert run(tmp_path / "a", "-o", tmp_path / "o", "--columns", "2,1") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "3 rows, 3 features, classification" in out
-    assert "party-1: 2 features, csr, 3 non-zeros, float64" in out
-    assert "1 -> 0 (1 rows), 2 -> 1 (2 rows)" in out
-    assert (
-        run(
-            tmp_path / "a",
-            "-o",
-            tmp_path / "o",
-            "--columns",
-            "2,1",
-            "--force",
-            "--json",
-            "--set",
-            "normalize=l2",
-        )
-        == 0
-    )
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["classes"] == {"1": 1, "2": 2}
-    assert summary["nnz"] == 4
-    assert [party["nnz"] for party in summary["parties"]] == [3, 1]
-
-
 @pytest.mark.parametrize("stage", ["reading", "writing"])
-def test_interrupt_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: tuple, stage: str
-) -> None:
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", 0)
+def test_interrupt_leaves_nothing(tmp_path, monkeypatch, problem, stage):
+    monkeypatch.setattr(matrices, "CACHE_BYTES", 0)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 500)
     source = write_libsvm(tmp_path / "a", *problem)
 
-    def interrupt(at: str, done: int, total: int) -> None:
+    def interrupt(at, done, total):
         assert 0 <= done <= total
         if at == stage and done > 0:
             raise KeyboardInterrupt
@@ -214,30 +169,11 @@ def test_interrupt_leaves_nothing(
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_deterministic_whatever_the_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: tuple
-) -> None:
-    source = write_libsvm(tmp_path / "a", *problem)
-    convert(source, tmp_path / "o1", parties=2)
-    convert(source, tmp_path / "o2", parties=2)
-    files = sorted(path.name for path in (tmp_path / "o1").iterdir())
-    digests = [
-        [hashlib.sha256((tmp_path / out / name).read_bytes()).hexdigest() for name in files]
-        for out in ("o1", "o2")
-    ]
-    assert digests[0] == digests[1]
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", 0)
-    monkeypatch.setattr(opening, "BLOCK_BYTES", 300)
-    convert(source, tmp_path / "o3", parties=2)
-    one, other = open_partition(tmp_path / "o1"), open_partition(tmp_path / "o3")
-    assert [p.content_digest for p in one.parties] == [p.content_digest for p in other.parties]
-
-
-def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_text("1 1:1 2:1\n2 2:2\n" * 50_000)
 
-    def append(stage: str, done: int, total: int) -> None:
+    def append(stage, done, total):
         path.write_text("1 1:1 2:1\n2 2:2\n2 2:2\n" * 50_000)
 
     monkeypatch.setattr(opening, "BLOCK_BYTES", 10_000)
@@ -248,9 +184,9 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 
 MEMORY = """
 import resource, sys
-from fastadmm.data_tools import columns, libsvm, opening, tables
+from fastadmm.data_tools import columns, matrices, opening, tables
 from fastadmm.data_tools.convert import convert
-columns.IN_MEMORY = libsvm.CACHE_BYTES = 1 << 20
+columns.IN_MEMORY = matrices.CACHE_BYTES = 1 << 20
 opening.BLOCK_BYTES, tables.LARGE = 1 << 18, 0
 label = "y" if sys.argv[1].endswith("csv") else None
 for source in sys.argv[1:]:
@@ -261,7 +197,7 @@ for source in sys.argv[1:]:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("kind", ["svm", "csv"])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path, kind):
     rng = np.random.default_rng(0)
     paths = []
     for name, repeat in (("small", 10), ("large", 160)):
@@ -284,15 +220,172 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     assert large - small < (60_000 if kind == "csv" else 10_000), f"peak grew from {small} to {large} kB"
 
 
-def test_documentation_names_every_option() -> None:
-    import inspect
-    import re
-
-    from fastadmm.cli.convert import convert as convert_command
-
+def test_documentation_names_every_option():
     page = (Path(__file__).resolve().parents[1] / "docs" / "converting.md").read_text()
     names = inspect.signature(convert_command).parameters
     options = {f"--{name.replace('_', '-')}" for name in names}
     options = options - {"--source", "--as-json", "--set-"} | {"--json", "--set"}
     own = re.sub(r"^\$ fastadmm (?!convert ).*", "", page, flags=re.MULTILINE)  # lines of other commands
     assert set(re.findall(r"--[a-z][a-z-]+", own)) == options
+
+
+# --- many files
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Five parts, two of them compressed, and one file of all rows."""
+    folder = tmp_path_factory.mktemp("parts")
+    rng = np.random.default_rng(2)
+    (folder / "p").mkdir()
+    whole = ""
+    for k in range(5):
+        rows = []
+        for _ in range(30 + 7 * k):
+            own = sorted(rng.choice(12, rng.integers(1, 8), replace=False) + 1)
+            rows.append(f"{rng.choice([-1, 1])} " + " ".join(f"{j}:{rng.standard_normal():.5g}" for j in own))
+        text = "\n".join(rows) + "\n"
+        whole += text
+        name = folder / "p" / f"part-{k}.svm"
+        if k % 2:
+            Path(f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            name.write_text(text)
+    (folder / "p" / "_SUCCESS").touch()
+    (folder / "whole.svm").write_text(whole)
+    return folder
+
+
+def _bytes(path):
+    return {file.name: file.read_bytes() for file in sorted(path.rglob("*.h5"))}
+
+
+def test_parts_are_one_file_on_any_number_of_threads(parts, tmp_path, monkeypatch):
+    convert(parts / "whole.svm", tmp_path / "whole", parties=3)
+    seen = []
+
+    def told(stage, done, total):
+        seen.append((done, total))
+
+    convert(parts / "p", tmp_path / "parts", parties=3, progress=told)
+    assert max(seen) == (sum(f.stat().st_size for f in (parts / "p").iterdir()),) * 2
+    assert _bytes(tmp_path / "parts") == _bytes(tmp_path / "whole")
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        monkeypatch.setattr(opening, "BLOCK_BYTES", 400 * int(threads))
+        monkeypatch.setattr(matrices, "CACHE_BYTES", (1 << 20) * (threads == "2"))
+        convert(f"{parts}/p/part-*", tmp_path / threads, parties=3, standardize=True, storage="dense")
+    one, two = (open_partition(tmp_path / t) for t in ("1", "2"))
+    assert len(one.parties) == 3
+    for a, b in zip(one.parties, two.parties):
+        np.testing.assert_allclose(a.load(), b.load(), atol=1e-12)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    convert(parts / "p", tmp_path / "again", parties=3, standardize=True, storage="dense")
+    assert _bytes(tmp_path / "again") == _bytes(tmp_path / "2")
+    assert not list(tmp_path.glob(".fastadmm*"))
+
+
+def test_one_npz_file_is_a_source(tmp_path):
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", X=np.eye(3), y=np.arange(3) % 2)
+    refuses(InputError, "2 NPZ files: give one", convert, tmp_path, tmp_path / "o", parties=2)
+    assert not (tmp_path / "o").exists()
+
+
+def test_tables_in_parts_and_parquet_are_one_csv(tmp_path):
+    rng = np.random.default_rng(4)
+    table = pa.table(
+        {"a": rng.integers(0, 9, 90), "b": rng.normal(0, 1, 90).round(3), "y": ["no", "yes", "no"] * 30}
+    )
+    for kind in ("csv", "parquet"):
+        (tmp_path / kind).mkdir()
+        for k in range(3):
+            part = table.slice(30 * k, 30)
+            if kind == "csv":
+                rows = [",".join(map(str, row.values())) for row in part.to_pylist()]
+                (tmp_path / kind / f"{k}.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+            else:
+                pq.write_table(part, tmp_path / kind / f"{k}.parquet")
+    pq.write_table(table, tmp_path / "one.parquet")
+    for source in ("csv", "parquet", "one.parquet"):
+        convert(tmp_path / source, tmp_path / f"{source}.parts", parties=2, label="y")
+    assert _bytes(tmp_path / "csv.parts") == _bytes(tmp_path / "parquet.parts")
+    assert _bytes(tmp_path / "csv.parts") == _bytes(tmp_path / "one.parquet.parts")
+    with pytest.raises(InputError, match="is a Parquet file: leave --format out"):
+        convert(tmp_path / "one.parquet", tmp_path / "o", parties=2, label="y", format="libsvm")
+
+
+def test_nothing_among_parts_is_left_out_silently(tmp_path):
+    """A part that is missing or deeper down would give a model of other rows."""
+    folder = tmp_path / "p"
+    (folder / ".hidden").mkdir(parents=True)
+    (folder / "_temporary").mkdir()
+    (folder / "a.svm").write_text("1 1:2 2:1\n-1 2:3\n")
+    convert(folder, tmp_path / "o", parties=2)
+    other = folder / "b.svm"
+    for make, told in (
+        (lambda: other.symlink_to("nowhere"), r"b\.svm: no such file"),
+        (
+            other.mkdir,
+            r"b\.svm: is a directory",
+        ),
+    ):
+        make()
+        for source in (folder, f"{folder}/*"):
+            refuses(FastadmmError, told, convert, source, tmp_path / "o2", parties=2)
+        other.rmdir() if other.is_dir() else other.unlink()
+
+
+def test_truth_values_in_one_part_and_numbers_in_another(tmp_path):
+    """Labels 0 and 1 beside False and True would be four classes."""
+    for column, name in (("y", "labels"), ("a", "features")):
+        folder = tmp_path / name
+        folder.mkdir()
+        table = pa.table({"a": [0, 1, 1], "y": [0, 1, 0]})
+        pq.write_table(table, folder / "a.parquet")
+        place = table.column_names.index(column)
+        pq.write_table(table.set_column(place, column, [[True, False, True]]), folder / "b.parquet")
+        with pytest.raises(
+            InputError,
+            match=rf"b\.parquet: column '{column}' is bool, but int64 in .*a\.parquet: write it alike",
+        ):
+            convert(folder, tmp_path / "o", parties=1, label="y")
+
+
+@pytest.mark.parametrize("kind", ["svm", "csv", "parquet"])
+def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
+    """As Spark writes them for a share without rows."""
+    folder, whole = tmp_path / "spark", tmp_path / "whole"
+    for place, counts in ((folder, (0, 3, 0, 4)), (whole, (3, 4))):
+        place.mkdir()
+        for k, count in enumerate(counts):
+            name, first = place / f"part-0000{k}.{kind}", 3 * (count == 4)
+            rows = range(first, first + count)
+            if kind == "parquet":
+                pq.write_table(pa.table({"a": [1.5 * i for i in rows], "y": [i % 2 for i in rows]}), name)
+            elif kind == "csv":
+                name.write_text("".join(["a,y\n"] + [f"{1.5 * i},{i % 2}\n" for i in rows]))
+            else:
+                name.write_text("".join(f"{i % 2} 1:{1.5 * i}\n" for i in rows))
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-00000.crc").write_bytes(b"crc")
+    (folder / f"part-00004.{kind}").touch()
+    Path(f"{folder}/part-00005.{kind}.gz").write_bytes(gzip.compress(b""))
+    label = [] if kind == "svm" else ["--label", "y"]
+    assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "a.parts") == 0
+    assert run("convert", whole, "--parties", 1, *label, "-o", tmp_path / "b.parts") == 0
+    assert _bytes(tmp_path / "a.parts") == _bytes(tmp_path / "b.parts")
+    for part in folder.glob("part-*"):
+        part.write_bytes(b"")
+    assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
+    assert "spark: all parts are empty: give a data file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("linked", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_a_part_is_not_counted_twice(tmp_path, capsys, linked):
+    """``latest.svm`` beside the part that it is another name of."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "a.svm").write_text("1 1:1\n0 1:2\n")
+    linked(folder / "latest.svm", folder / "a.svm")
+    for source in (folder, folder / "*.svm"):
+        assert run("convert", source, "--parties", 1, "-o", tmp_path / "a.parts") == 3
+        assert "latest.svm: is the same file as a.svm; remove one" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from fastadmm.solver.solver import SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from run_tools import run, write_blocks
+from run_tools import refuses, run, write_blocks
 
 ROWS, VALUES = [[1.0, -1.0, 0.5, 0.0], [0.0, 2.0, 1.0, 1.0]], [0.0, 1.5]
 SETS = {"simplex": "simplex", "sum": "sum:0.5", "own": ["simplex:2", Affine.of(ROWS, VALUES), None]}
@@ -125,8 +125,7 @@ def test_sets_without_a_bound_or_together_with_others():
         with pytest.raises(ConfigError, match="no proximal operator here; choose l2"):
             make_problem(blocks, y, loss="squared", regularizer=regularizer, constraint=constraint)
     problem = make_problem(blocks, y, loss="squared", constraint="simplex")
-    with pytest.raises(ConfigError, match="no simplex or affine set"):
-        solve(problem, SolverOptions(scheme="proximal"))
+    refuses(ConfigError, "no simplex or affine set", solve, problem, SolverOptions(scheme="proximal"))
 
 
 @pytest.mark.parametrize("constraint", ["simplex:0.5", "sum:1"])
@@ -188,5 +187,4 @@ def test_a_run_is_verified(tmp_path, capsys):
     ],
 )
 def test_sets_that_say_nothing(text, why):
-    with pytest.raises(ConfigError, match=why):
-        get_constraint(text)
+    refuses(ConfigError, why, get_constraint, text)

@@ -1,7 +1,5 @@
 """A penalty per sample, after the loss's curvature: the rule, the rounds with it, and what they save."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -58,11 +56,11 @@ def test_the_rule_and_where_it_stays_away():
 def test_rounds_with_a_penalty_per_sample_are_the_equations(kind):
     rng = np.random.default_rng(3)
     widths = (40, 35) if kind == "kernel" else (4, 3, 2)
-    blocks: list[Any] = [rng.normal(size=(30, d)) for d in widths]
+    blocks = [rng.normal(size=(30, d)) for d in widths]
     blocks[0] = sp.csr_array(blocks[0])
     y = (rng.random(30) < 0.5).astype(float)
     weight, offset = rng.uniform(0.5, 2.0, 30), rng.normal(size=30)
-    common: dict[str, Any] = {"lam": 1e-2, "sample_weight": weight, "offset": offset}
+    common = {"lam": 1e-2, "sample_weight": weight, "offset": offset}
     intercept = kind == "intercept"
     problem = make_problem(blocks, y, fit_intercept=intercept, **common)
     x_update = kind if kind in ("kernel", "cg") else "auto"

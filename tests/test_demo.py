@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from fastadmm.cli.demo_run import run_demo
 
-from run_tools import assert_clean, run
+from run_tools import assert_clean, printed, run
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A finished demo, and what it found."""
     out = tmp_path_factory.mktemp("demo") / "demo-run"
     return out, run_demo(out, say=lambda text: None)
 
@@ -54,8 +53,7 @@ def test_its_run_is_a_run(demo, capsys):
 def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert run("demo", "--out", tmp_path / "demo") == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "demo", "--out", tmp_path / "demo")
     assert "joint (fastadmm, 3 parties)" in out
     *_, verify, holds = out.splitlines()
     assert verify == f"  fastadmm verify {tmp_path / 'demo' / 'run'}"
@@ -68,8 +66,7 @@ def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.repeats
 def test_between_organisations_it_has_the_same_bits(tmp_path, capsys):
-    assert run("federate", "demo", "--keep", tmp_path / "d") == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "federate", "demo", "--keep", tmp_path / "d")
     assert "kill -9: the agent of lab-surface" in out
     assert "waiting: lab-size, lab-surface, lab-outline have not approved" in out
     assert "weights equal those of one process to the last bit" in out

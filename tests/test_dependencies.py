@@ -1,7 +1,10 @@
 """Few dependencies, each documented; without an extra its feature says in one line what to install."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -33,7 +36,7 @@ TRANSITIVE = {"threadpoolctl": "scikit-learn", "joblib": "scikit-learn", "llvmli
 
 def names(requirements):
     """Distributions of a list of requirements, without this one."""
-    found = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
+    found = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
     return found - {"fastadmm"}
 
 
@@ -60,7 +63,7 @@ def test_every_import_and_extra_is_declared_tried_and_explained():
     host = recipe.partition("  host:\n")[2].partition("  run:")[0]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert set(build) <= {line.strip().removeprefix("- ").replace(" ", "") for line in host.splitlines()}
-    assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}  # type: ignore[index]
+    assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}
     # The page explains every dependency.
     runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
     for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
@@ -145,3 +148,40 @@ def test_scikit_learn_is_used_by_its_public_interface():
     parts = {part for name in names if name.split(".")[0] == "sklearn" for part in name.split(".")}
     private = {part for part in parts if part.startswith("_")}
     assert private == {"_check_sample_weight"}
+
+
+# --- a clone works as it lies there; an installation takes nothing from beside it
+WHERE = "import fastadmm.kernels, fastadmm.data_tools.matrices, fastadmm; print(fastadmm.kernels.__file__)"
+
+
+def imported_from(directory):
+    # -S: without site-packages there is no installed fastadmm; nothing of the two modules needs more.
+    path = [p for p in sys.path if p.endswith("site-packages")]
+    code = f"import sys; sys.path += {path}; {WHERE}"
+    # `make` keeps the current directory off the path; a user's python has it there.
+    plain = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+    made = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plain,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+def test_plain_python_in_a_clone():
+    assert imported_from(ROOT) == str(ROOT / "kernels" / "__init__.py")
+
+
+def test_a_foreign_package_beside_an_installation_is_left_alone(tmp_path):
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "fastadmm", tmp_path / "fastadmm", ignore=ignore)
+    for name in ("kernels", "data_tools"):
+        shutil.copytree(ROOT / name, tmp_path / "fastadmm" / name, ignore=ignore)
+    foreign = tmp_path / "kernels"
+    foreign.mkdir()
+    (foreign / "__init__.py").write_text("raise RuntimeError('another package of this name')\n")
+    assert imported_from(tmp_path) == str(tmp_path / "fastadmm" / "kernels" / "__init__.py")

@@ -26,8 +26,7 @@ def test_one_hot_columns_take_few_exchanges(loss):
     y = score if loss == "squared" else (score > 0.0) * 1.0
     parts = [X[:, :15], X[:, 15:]]
     problem = make_problem(parts, y, loss=loss, lam=1e-4, regularizer="l1")
-    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1, max_rounds=60))
-    try:
+    with (solver := Solver(problem, SolverOptions(gap=1e-6, n_threads=1, max_rounds=60))).engine:
         while solver.stop_reason(record := solver.round()) is None:
             pass
         assert record.gap <= 1e-6
@@ -36,8 +35,6 @@ def test_one_hot_columns_take_few_exchanges(loss):
         shared = solver.coordinator.shared
         ranks = [np.linalg.matrix_rank(shared.messages[shared.of(m)]) for m in range(2)]
         assert ranks == [np.linalg.matrix_rank(part) for part in parts]
-    finally:
-        solver.close()
 
 
 def test_inner_products_tell_columns_apart():
@@ -45,8 +42,7 @@ def test_inner_products_tell_columns_apart():
     X = rng.normal(size=(300, 10)) * rng.uniform(0.5, 2.0, 10)
     y = (X[:, 0] - X[:, 7] + rng.normal(size=300) > 0.0) * 1.0
     problem = make_problem([X[:, :6], X[:, 6:]], y, lam=1e-2, regularizer="l1")
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    try:
+    with (solver := Solver(problem, SolverOptions(n_threads=1))).engine:
         solver.round()
         shared = solver.coordinator.shared
         mine = shared.of(0)
@@ -56,8 +52,6 @@ def test_inner_products_tell_columns_apart():
             np.abs(told @ X[:, :6]) / np.linalg.norm(told, axis=1)[:, None] / np.linalg.norm(X[:, :6], axis=0)
         )
         assert alike.max(axis=0).min() > 1.0 - 1e-9
-    finally:
-        solver.close()
     # Columns of one scale tell their inner products alone.
     rng = np.random.default_rng(2)
     X = 3.0 * np.linalg.qr(rng.normal(size=(60, 5)))[0]

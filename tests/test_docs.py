@@ -16,6 +16,7 @@ from pathlib import Path
 import fastadmm
 import pytest
 
+from house import the_house
 from page_outputs import agrees, anchor_of
 from run_tools import forking_commands
 from scripts import script_of
@@ -59,19 +60,8 @@ def tracked_texts():
     """Every text file that git tracks; where there is no git, the ones a release is made of."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
-    files = [ROOT / name for name in names] or [
-        path
-        for pattern in (
-            "*.*",
-            "docs/**/*",
-            "fastadmm/**/*",
-            "kernels/*",
-            "data_tools/*",
-            "tests/*",
-            "bench/*",
-        )
-        for path in ROOT.glob(pattern)
-    ]
+    patterns = ["*.*", "docs/**/*", "fastadmm/**/*", "kernels/*", "data_tools/*", "tests/*", "bench/*"]
+    files = [ROOT / name for name in names] or [path for each in patterns for path in ROOT.glob(each)]
     for path in {*files, *PAGES}:
         if path.is_file():
             try:
@@ -95,7 +85,7 @@ def test_marked_examples_run(page, tmp_path):
 def run_examples(page, tmp_path):
     """Run a page's examples; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
-    names: dict[str, object] = {}
+    names = {}
     path = [str(forking_commands()), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     env = {**os.environ, "PATH": os.pathsep.join(path), "COLUMNS": "80"}
     for language, text, shown in examples(page):
@@ -123,7 +113,7 @@ def run_examples(page, tmp_path):
         elif language == "pycon":
             test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-            said: list[str] = []
+            said = []
             runner.run(test, out=said.append, clear_globs=False)
             assert not runner.summarize(verbose=False).failed, "".join(said)
             names.update(test.globs)
@@ -272,3 +262,45 @@ def test_no_machine_paths_and_only_public_hosts():
         if path.suffix not in (".svg", ".py"):  # tests invent hosts
             for host in re.findall(r"https?://([A-Za-z0-9.-]+)", text):
                 assert host in HOSTS or name.name == "LICENSE", f"{name}: {host}"
+
+
+# --- no more lines have to be trusted than docs/certificate.md says
+TRUSTED = ROOT / "docs" / "certificate.md"
+ROOM = sorted((ROOT / "fastadmm" / "proof").glob("*.py"))
+SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("compensated", "fused_multiply_add")]
+PLAIN = [ROOT / "fastadmm" / "runs" / f"{name}.py" for name in ("recompute", "plain")]
+
+
+def reached(paths):
+    """These files and all that they import, in however many steps."""
+    house = the_house()
+    found = set()
+    left = [module.name for module in house.modules.values() if module.path in paths]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left.extend(house.imports[name])
+    return {house.modules[name].path for name in found}
+
+
+def lines(paths):
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_no_more_lines_are_trusted_than_the_page_says():
+    block = (
+        TRUSTED.read_text(encoding="utf-8").split("<!-- lines:begin -->")[1].split("<!-- lines:end -->")[0]
+    )
+    told = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) \|$", block, re.MULTILINE)]
+    below = reached(ROOM) - {*ROOM, *SUMS}
+    found = [lines(part) for part in (ROOM, SUMS, below, [*PLAIN, ROOT / "fastadmm" / "runs" / "verify.py"])]
+    assert all(real <= number for real, number in zip(found, told, strict=True)), (found, told)
+
+
+def test_neither_proof_reaches_what_finds_models():
+    rooms = {path.relative_to(ROOT).parts[:2] for path in reached(ROOM)}
+    assert not rooms & {("fastadmm", name) for name in ("coordinator", "parties", "solver", "runs")}
+    formulas = {path.relative_to(ROOT).as_posix() for path in reached(PLAIN)}
+    allowed = {"fastadmm/runs/recompute.py", "fastadmm/runs/plain.py", "fastadmm/errors.py"}
+    assert formulas - {"fastadmm/__init__.py", "fastadmm/runs/__init__.py"} <= allowed

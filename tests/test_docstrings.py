@@ -6,6 +6,8 @@ import pkgutil
 import re
 
 import fastadmm
+import typer
+from fastadmm.cli.app import _command
 
 SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n---|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -42,7 +44,6 @@ def exported():
 
 
 def kernels():
-    """Every public kernel."""
     return public_members(name for name in modules() if name.startswith("fastadmm.kernels."))
 
 
@@ -81,9 +82,6 @@ def test_the_arrays_of_kernels_have_shapes():
 
 
 def test_commands_and_their_options_have_help():
-    import typer
-    from fastadmm.cli.app import _command
-
     def commands(command, name):
         yield name, command
         for sub, child in getattr(command, "commands", {}).items():

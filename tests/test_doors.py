@@ -2,7 +2,6 @@
 
 import csv
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,8 +94,7 @@ def number(cell):
 
 
 def of_onnx(session, cells):
-    """Outputs of an ONNX runtime."""
-    given: dict[str, Any] = {}
+    given = {}
     for entry in session.get_inputs():
         values = [number(cell) for cell in cells[entry.name]] if "double" in entry.type else cells[entry.name]
         given[entry.name] = np.array(values, dtype=float if "double" in entry.type else object)[:, np.newaxis]

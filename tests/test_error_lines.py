@@ -75,6 +75,8 @@ def home(tmp_path_factory):
         shutil.copy("d.parts/labels.h5", "future.h5")
         with h5py.File("future.h5", "a") as file:
             file.attrs["encoding-version"] = "9.0"
+        with h5py.File(shutil.copy("d.parts/labels.h5", "unversioned.h5"), "a") as file:
+            del file.attrs["encoding-version"]
     return home
 
 

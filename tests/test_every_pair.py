@@ -1,30 +1,30 @@
 """Every loss with every regulariser and set that go together, against an independent solver.
 
-Convex problems: CLARABEL by way of cvxpy. Others: SciPy's SLSQP on the same objective with its kinks
+Convex problems: what ``prove.references`` finds. Others: SciPy's SLSQP on the same objective with its kinks
 written as constraints; it must find nothing better near the solution. A selection in which every two of loss,
 regulariser and set meet runs always, everything with the slow tests.
 """
 
 import itertools
-import math
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.penalty import check_compatible
-from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import REGULARIZERS, get_regularizer
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
+from mpmath import mp
 from scipy.optimize import minimize
 
 import naive
+from prove.draws import Draw
+from prove.exact import PRECISION, Exact
+from prove.references import Upper
 
 ROWS, WIDTHS, CLASSES, LAM, RATIO = 60, (2, 3, 1), 3, 0.03, 0.4
 EDGES = np.cumsum([0, *WIDTHS])
@@ -109,73 +109,12 @@ def strength(case):
     return 2.0 * LAM if case.regularizer == "log_sum" else LAM / 2.0
 
 
-def terms(loss, y):
-    """Sum of a convex loss as an expression in the predictor, from its formula."""
-    signs = 2.0 * y - 1.0
-    parameters = LOSSES[loss].parameters
-    gamma, tau, a = parameters.get("gamma", 1.0), parameters.get("tau", 0.5), parameters.get("power", 1.5) - 1
-    y_log_y = np.where(y > 0, y * np.log(np.maximum(y, 1e-9)), 0.0)
-    if loss == "multinomial":
-        chosen = np.eye(CLASSES)[y.astype(int)]
-        return lambda z: cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(chosen, z))
-    margin: dict[str, Callable[[Any], Any]] = {
-        "logistic": lambda m: cp.sum(cp.logistic(-m)),
-        "hinge": lambda m: cp.sum(cp.pos(1 - m)),
-        "squared_hinge": lambda m: cp.sum_squares(cp.pos(1 - m)),
-        # (1 - m)_+ with its corner of width gamma rounded: half of Huber's function of it, over gamma
-        "smoothed_hinge": lambda m: cp.sum(cp.huber(cp.pos(1 - m), gamma)) / (2 * gamma),
-    }
-    if loss in margin:
-        return lambda z: margin[loss](cp.multiply(signs, z))
-    others: dict[str, Callable[[Any], Any]] = {
-        "squared": lambda z: 0.5 * cp.sum_squares(z - y),
-        "huber": lambda z: 0.5 * cp.sum(cp.huber(z - y, parameters["delta"])),
-        "quantile": lambda z: cp.sum(cp.maximum(tau * (y - z), (tau - 1) * (y - z))),
-        "poisson": lambda z: cp.sum(cp.exp(z) - cp.multiply(y, z) + y_log_y - y),
-        "gamma": lambda z: cp.sum(cp.multiply(y, cp.exp(-z)) + z - np.log(np.maximum(y, 1e-9)) - 1),
-        "tweedie": lambda z: cp.sum(
-            cp.multiply(y, cp.exp(-a * z)) / a + cp.exp((1 - a) * z) / (1 - a) - y ** (1 - a) / a / (1 - a)
-        ),
-        "binomial": lambda z: cp.sum(cp.logistic(z) - cp.multiply(y, z)),
-        # alpha = 1
-        "negative_binomial": lambda z: cp.sum(
-            cp.multiply(y + 1, cp.logistic(z) - np.log1p(y)) - cp.multiply(y, z) + y_log_y
-        ),
-    }
-    return others[loss]
-
-
-def convex_optimum(case, X, y):
-    """Least objective, by an interior-point method."""
-    vector = case.loss == "multinomial"
-    columns = CLASSES if vector else 1
-    x, b = cp.Variable((EDGES[-1], columns)), cp.Variable((1, columns))
-    z = X @ x + np.ones((len(y), 1)) @ b
-    own: dict[str, Callable[[], Any]] = {
-        "l2": lambda: 0.5 * cp.sum_squares(x),
-        "l1": lambda: cp.sum(cp.abs(x)),
-        "elastic_net": lambda: RATIO * cp.sum(cp.abs(x)) + 0.5 * (1 - RATIO) * cp.sum_squares(x),
-        "group_lasso": lambda: sum(
-            math.sqrt(to - at) * cp.norm(x[at:to, c]) for at, to in PARTS for c in range(columns)
-        ),
-        "none": lambda: 0.0,
-    }
-    inside: dict[str, Callable[[], list[Any]]] = {
-        "all": list,
-        "nonnegative": lambda: [x >= 0],
-        "box": lambda: [x >= LOW, x <= HIGH],
-        "ball": lambda: [cp.norm(x[at:to, c]) <= RADIUS for at, to in PARTS for c in range(columns)],
-    }
-    fit = terms(case.loss, y)(z if vector else z[:, 0])
-    problem = cp.Problem(
-        cp.Minimize(fit / len(y) + LAM * own[case.regularizer]()), inside[case.constraint.partition(":")[0]]()
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of cvxpy about its own solvers
-        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
-    # With exponential cones the last digits may be out of its reach; the comparison asks for fewer.
-    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
-    return float(problem.value)
+def least(drawn):
+    """Least objective of a convex problem that solvers and Newton's method find, in many digits."""
+    with mp.workprec(PRECISION):
+        known = Upper(Exact(drawn))
+        known.solve(1.0)
+        return float(known.value)
 
 
 def best_near(case, X, y, x, b):
@@ -199,7 +138,7 @@ def best_near(case, X, y, x, b):
             total += lam * float(np.sqrt(WIDTHS) @ norms)
         return total
 
-    conditions: list[Any] = []
+    conditions = []
     squares = lambda v: np.array([np.sum(parts(v)[0][at:to] ** 2) for at, to in PARTS])  # noqa: E731
     if case.regularizer == "group_lasso":
         conditions.append({"type": "ineq", "fun": lambda v: parts(v)[2] ** 2 - squares(v)})
@@ -230,7 +169,7 @@ def best_near(case, X, y, x, b):
     return min(found)
 
 
-LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
+LOG_SUM_WIDTH = get_regularizer("log_sum").width
 
 
 @pytest.mark.representatives(5)
@@ -241,15 +180,11 @@ LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
 )
 def test_every_combination_is_solved(case):
     X, y = data(case.loss)
-    problem = make_problem(
-        [X[:, at:to] for at, to in PARTS],
-        y,
-        loss=case.loss,
-        lam=strength(case),
-        regularizer=case.regularizer,
-        regularizer_parameters={"l1_ratio": RATIO} if case.regularizer == "elastic_net" else None,
-        constraint=case.constraint,
-    )
+    blocks = [X[:, at:to] for at, to in PARTS]
+    more = {"l1_ratio": RATIO} if case.regularizer == "elastic_net" else {}
+    about = (case.regularizer, more, case.constraint)
+    drawn = Draw(0, blocks, y, case.loss, {}, strength(case), True, None, None, *about, [], ())
+    problem = drawn.problem()
     uncertified = problem.convex and case.regularizer == "none" and case.constraint in SETS[:2]
     options = SolverOptions(
         gap=0.0 if uncertified else 3e-7, stationarity=1e-8 if not problem.convex else 1e-5,
@@ -265,7 +200,7 @@ def test_every_combination_is_solved(case):
         for column in part.reshape(len(part), -1).T:
             np.testing.assert_allclose(problem.constraint.project(column), column, rtol=0, atol=1e-12)
     if problem.convex:
-        assert result.objective == pytest.approx(convex_optimum(case, X, y), abs=slack)
+        assert result.objective == pytest.approx(least(drawn), abs=slack)
     else:
         best = best_near(case, X, y, x, float(result.intercept))
         assert best - slack <= result.objective <= best + slack

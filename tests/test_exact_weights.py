@@ -1,5 +1,7 @@
 """Weights that no epsilon covers leave a private run through no door in silence."""
 
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fastadmm.runs.service import open_service
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_shared_part
 
-from run_tools import run, write_problem
+from run_tools import refused, refuses, run, write_problem
 
 #: By privacy mode, the party whose weights are exact, and one whose are a release or nobody's promise.
 RUNS = {
@@ -67,8 +69,7 @@ def test_the_whole_model_is_not_exported_or_served_in_silence(home, tmp_path, mo
     assert run("export", home / mode, "-o", tmp_path / "m.json") == 9
     assert run("export", home / mode, "-o", tmp_path / "m.json", "--allow-infinite-epsilon") == 0
     for party in (None, "party-1"):
-        with pytest.raises(PrivacyBudgetError, match="--allow-infinite-epsilon"):
-            open_service(home / mode, party, False, 5)
+        refuses(PrivacyBudgetError, "--allow-infinite-epsilon", open_service, home / mode, party, False, 5)
     open_service(home / mode, "party-1", False, 5, allow_infinite_epsilon=True)
     open_service(home / mode, None, True, 5)  # sums of what the parties give
 
@@ -104,3 +105,19 @@ def test_python_warns_of_exact_coefficients():
         model.fit(X, y)
     texts = [str(one.message) for one in said if issubclass(one.category, PrivacyWarning)]
     assert any("coef_" in text and "epsilon = infinity" in text for text in texts)
+
+
+# --- parts that leave and come back
+def test_a_part_comes_back_to_the_same_bytes(home, tmp_path, capsys):
+    model, part = shutil.copytree(home / "none" / "model", tmp_path / "m"), tmp_path / "m" / "party-2.h5"
+    out, before = tmp_path / "part.h5", part.read_bytes()
+    assert run("export", model, "--party", "party-2", "-o", out) == 0
+    part.unlink()
+    assert run("import", out, model) == 0
+    assert part.read_bytes() == out.read_bytes() == before
+    assert run("import", out, model) == 0  # already there
+    with h5py.File(out, "r+") as file:
+        file.attrs["note"] = "other bytes"
+    assert "exists already" in refused(capsys, 6, "import", out, model)
+    assert run("import", out, model, "--force") == 0
+    assert run("export", model, "--party", "party-2", "-o", tmp_path / "part.json") == 5

@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
-from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.direction_span import ActiveSet, DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-
-Array = np.ndarray
 
 D, N = 8, 60
 GROUPS = GroupLasso((((0, 1, 2), (3, 4), (5, 6, 7)),))
@@ -88,20 +84,6 @@ def test_sums_have_their_exact_value_or_zero(terms):
 @each_pair
 @seeds
 @few
-def test_a_basis_keeps_what_is_held_and_nothing_else_does(pair, seed):
-    active, anchor = a_face(seed, pair)
-    span, basis, held = active.span, active.basis, active.held
-    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
-    moved = span.combine(anchor + basis @ np.random.default_rng(seed).normal(size=basis.shape[1]))
-    assert np.abs(span.scale * (moved - span.weights(anchor)))[held].max(initial=0.0) <= 1e-11
-    rows = (span.directions * span.scale)[:, held]
-    rank = np.linalg.matrix_rank(rows, tol=1e-11) if rows.size else 0
-    assert basis.shape[1] == len(span.directions) - rank
-
-
-@each_pair
-@seeds
-@few
 def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     active, anchor = a_face(seed, pair)
     basis, span = active.basis, active.span
@@ -119,20 +101,6 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     assert (up - down) / (2 * h) == pytest.approx(face["slope"] @ along, rel=1e-7, abs=1e-9 * at / h)
     second = float(along @ face["curvature"] @ along) if "curvature" in face else 0.0
     assert (up - 2 * at + down) / h**2 == pytest.approx(second, rel=1e-4, abs=1e-14 * at / h**2)
-
-
-@pytest.mark.parametrize("regularizer", [L1(), GROUPS], ids=lambda r: r.name)
-@seeds
-@few
-def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer, seed):
-    active, anchor = a_face(seed, (regularizer, AllSpace()))
-    face, span = active.face(), active.span
-    basis, at = active.basis, regularizer.norm(span.weights(anchor))
-    assert anchor @ face["stiffness"] @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
-    for w in np.random.default_rng(seed).normal(size=(5, basis.shape[1])):
-        c = anchor + basis @ w
-        value = regularizer.norm(np.where(active.held, 0.0, span.combine(c)))
-        assert value <= 0.5 * at + 0.5 * float(c @ face["stiffness"] @ c) + 1e-11 * (1.0 + value)
 
 
 # --- the party
@@ -189,93 +157,3 @@ def test_an_answer_minimises_the_block_problem(pair, seed):
             return value(constraint.project(v))
 
         assert minimize(on_face, x[free], method="Powell").fun >= best - 1e-10 * abs(best)
-
-
-@pytest.mark.representatives(8)
-@each_pair
-def test_an_answer_tells_what_the_coordinator_needs(pair):
-    seed = 0
-    with Engine(1) as engine:
-        party, matrix, _ = a_party(seed, pair, engine)
-        answer, _, y = respond(party, seed)
-        x, norm = party.weights(answer["coefficients"]), pair[0].norm
-        assert "message" in answer
-        np.testing.assert_allclose(answer["message"], matrix @ party.directions[-1], atol=1e-13)
-        np.testing.assert_allclose(answer["products"], party.directions @ party.directions[-1], atol=1e-14)
-        assert answer["norms"] == pytest.approx((norm(y), norm(x)), rel=1e-13)  # of rounded weights
-        assert "proposal_positions" not in answer
-
-
-@each_pair
-def test_with_all_directions_an_answer_tells_where_a_proposal_stays(pair):
-    regularizer, constraint = pair
-    rng = np.random.default_rng(4)
-    with Engine(1) as engine:
-        party, _, _ = a_party(4, pair, engine)
-        first = party.best_response(rng.normal(size=N), np.empty(0), most=D)
-        assert first["messages"].shape == (D, N)
-        model, answered = first["coefficients"], party.weights(first["coefficients"])
-        end = model + 2.0 * rng.normal(size=D)
-        y = party.span.combine(end)
-        answer = party.best_response(rng.normal(size=N), model, end)
-        positions, norms = answer["proposal_positions"], answer["proposal_norms"]
-        for t, found in zip(positions, norms, strict=True):
-            assert found == pytest.approx(
-                regularizer.norm(answered + t * (y - answered)), rel=1e-12, abs=1e-12
-            )
-        # Between the positions reported the norm is linear, or at most as high.
-        for t in np.linspace(0.0, positions[-1], 33):
-            line = np.interp(t, positions, norms)
-            assert regularizer.norm(answered + t * (y - answered)) <= line + 1e-12 * (1.0 + line)
-        crossed = (answered * y < 0.0) & (regularizer.shares[0] > 0.0 and regularizer.separable)
-        expected = constraint.project(np.where(crossed, 0.0, y))
-        assert ("clipped" in answer) == (not np.array_equal(expected, y))
-        if "clipped" in answer:
-            np.testing.assert_allclose(answer["clipped"] @ party.directions, expected, atol=1e-12)
-            assert answer["clipped_norm"] == pytest.approx(regularizer.norm(expected), rel=1e-12)
-        assert "clipped" not in party.best_response(rng.normal(size=N), model)
-
-
-@pytest.mark.representatives(8)
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@each_pair
-def test_dual_shares_bound_every_objective_from_below(pair, loss):
-    regularizer, constraint = pair
-    rng = np.random.default_rng(7)
-    blocks = [rng.normal(size=(N, D)) for _ in range(2)]
-    y = (blocks[0][:, 0] + rng.normal(size=N) > 0.0) * 1.0
-    if isinstance(regularizer, GroupLasso):
-        regularizer = GroupLasso(tuple(GROUPS.groups * 2))
-    problem = make_problem(
-        blocks, y, loss=loss, lam=0.05, regularizer=regularizer, constraint=constraint, fit_intercept=False
-    )
-    with Engine(1) as engine:
-        parties = [
-            FaceParty(name, block, problem.regularization, engine, r, c)
-            for name, block, r, c in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
-        objectives, bounds = [], []
-        for _ in range(12):
-            points = [constraint.project(rng.normal(size=D) * rng.choice([0.0, 0.1, 1.0])) for _ in parties]
-            z, u = sum(b @ x for b, x in zip(blocks, points)), np.empty(N)
-            value = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
-            objectives.append(value + sum(p.penalty.value(x) for p, x in zip(parties, points)))
-            shares = []
-            for party in parties:
-                party.prepare()
-                party.set_metric(np.ones(N))
-                c = party.feasible_start()["coefficients"]
-                shares.append(DualShare.read(party.best_response(u, c)))
-            bounds.append(bound_from_shares(problem, u, shares, engine))
-            for share, block in zip(shares, blocks):
-                q = -share.scale * (block.T @ u)
-                # h*(q) is at least <q, x> - h(x) for any x of the set, and is attained.
-                tries = [constraint.project(t * q) for t in np.geomspace(1e-4, 1e2, 60)]
-                lower = max(
-                    q @ x - problem.regularization * parties[0].penalty.regularizer.value(x) for x in tries
-                )
-                assert share.value >= lower - 1e-9 * (1.0 + abs(lower))
-    assert max(bounds) > -np.inf
-    assert max(bounds) <= min(objectives)

@@ -8,7 +8,6 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
-from typing import Any
 
 import pytest
 from fastadmm.between.approval_file import open_approval, write_approval
@@ -22,17 +21,17 @@ from fastadmm.runs.train import start_run
 
 from federation_tools import Killing, Parties, SocketParties, advance, begin_run, federated, lost, train_with
 from rounds_tools import NAMES, assert_same_course, data_of, part_of, separate
-from run_tools import run
+from run_tools import refuses, run
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-def reference(folder: Path, data: Path, **values: Any) -> Path:
+def reference(folder, data, **values):
     start_run(make_config({"data": str(data), **values}), folder / "reference")
     return folder / "reference"
 
 
-def assert_like_in_process(parties: Parties, directory: Path, other: Path) -> None:
+def assert_like_in_process(parties, directory, other):
     run_id = json.loads((directory / "run.json").read_text())["run"]
     for name in NAMES:
         own = parties.home(name) / "agent" / run_id / f"{name}.h5"
@@ -52,7 +51,7 @@ CASES = [
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("values", CASES)
-def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_the_same_bits_as_one_process(tmp_path, values):
     separate(data_of(tmp_path), tmp_path)
     with closing(SocketParties(tmp_path)) as parties:
         directory = train_with(parties, **values)
@@ -64,9 +63,7 @@ def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) ->
     ("who", "at"),
     [("party before", 4), ("party after", 9), ("coordinator", 10)],
 )
-def test_a_kill_costs_nothing(
-    parties: Parties, tmp_path: Path, who: str, at: int, whole: tuple[Path, Path]
-) -> None:
+def test_a_kill_costs_nothing(parties, tmp_path, who, at, whole):
     folder = parties.begin(**KILLED)
     ask = Killing(parties, at, who)
     lost(folder, ask)
@@ -74,7 +71,7 @@ def test_a_kill_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path) -> None:
+def test_a_party_that_was_killed_keeps_its_key(parties, tmp_path):
     """With sums only masks cancel to the bit, whatever one side had to begin again."""
     values = {"secrecy": "sums", "lambda": 1e-3, "rounds": 2}
     folder = parties.begin(**values)
@@ -87,15 +84,14 @@ def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path)
     assert len({text.replace(" (this party)", "") for text in shown}) == 1
 
 
-def test_a_masked_answer_waits_for_the_others_fingerprints(parties: Parties, tmp_path: Path) -> None:
+def test_a_masked_answer_waits_for_the_others_fingerprints(parties, tmp_path):
     folder = parties.begin(**{"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 1})
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     path = parties.home(NAMES[0]) / "agent" / run_id / "approval.toml"
     agreed = open_approval(path)
     assert agreed.fingerprints is not None
     write_approval(replace(agreed, fingerprints=["0" * 32]), force=True)  # another key than the one told
-    with pytest.raises(InputError, match=r"refused \(keys\)"):
-        advance(folder, parties.ask)
+    refuses(InputError, r"refused \(keys\)", advance, folder, parties.ask)
     assert any("see 'fastadmm agent approve --fingerprint'" in line for line in parties.said)
     spoken = [text.replace(" ", "").upper() for text in agreed.fingerprints]
     approve_fingerprints(run_id, spoken, parties.home(NAMES[0]) / "agent")
@@ -108,7 +104,7 @@ KILLED = {"lambda": 1e-4, "rounds": 5}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     data = data_of(folder)
     return reference(folder, data, **KILLED), data
@@ -116,9 +112,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("side", ["coordinator", "parties"])
-def test_a_snapshot_takes_the_journals_place(
-    parties: Parties, tmp_path: Path, whole: tuple[Path, Path], side: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_takes_the_journals_place(parties, tmp_path, whole, side, monkeypatch):
     if side == "parties":
         monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
     else:
@@ -133,14 +127,12 @@ def test_a_snapshot_takes_the_journals_place(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-def test_after_a_failure_a_party_begins_with_what_its_snapshot_held(
-    parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failure_a_party_begins_with_what_its_snapshot_held(parties, tmp_path, monkeypatch):
     """In the same process: a disk that is full again and again."""
     monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 3)
     append, asked = Journal.append, Counter[Path]()
 
-    def failing(journal: Journal, parts: list[bytes]) -> None:
+    def failing(journal, parts):
         asked[journal.path] += 1
         if journal.path.name == "requests.journal" and asked[journal.path] % 5 == 0:
             raise StorageError("disk full")
@@ -156,9 +148,7 @@ def test_after_a_failure_a_party_begins_with_what_its_snapshot_held(
     assert_like_in_process(parties, folder.path, whole)
 
 
-def test_a_kill_between_checkpoint_and_journal_costs_nothing(
-    parties: Parties, tmp_path: Path, whole: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_checkpoint_and_journal_costs_nothing(parties, tmp_path, whole, monkeypatch):
     monkeypatch.setattr("fastadmm.between.coordinator._BYTES", 1)
     honest = Journal.restart
     monkeypatch.setattr(Journal, "restart", lambda self: None if len(self) else honest(self))
@@ -168,9 +158,7 @@ def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-def test_a_coordinator_restored_from_a_backup_is_told_again(
-    parties: Parties, tmp_path: Path, whole: tuple[Path, Path]
-) -> None:
+def test_a_coordinator_restored_from_a_backup_is_told_again(parties, tmp_path, whole):
     folder = parties.begin(**KILLED)
     for at in (4, 6):
         lost(folder, Killing(parties, at, "coordinator"))
@@ -183,9 +171,7 @@ def test_a_coordinator_restored_from_a_backup_is_told_again(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
-def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(
-    parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties, tmp_path, monkeypatch):
     folder = begin_run(tmp_path, **{"lambda": 1e-3, "rounds": 1})
     with (
         federated(folder, parties.ask) as run,
@@ -195,29 +181,29 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [entry["code"] for entry in entries] == ["run"]
     parties.approve(folder.path)
-    said: list[str] = []
+    said = []
     monkeypatch.setattr("fastadmm.between.hub._PATIENT", 0.01)
 
-    def slow(name: str, raw: bytes, seconds: float) -> bytes:
+    def slow(name, raw, seconds):
         while name == "party-2" and not said:
             sleep(0.001)
         return parties.ask(name, raw, seconds)
 
     with federated(folder, slow) as run:
-        run._tell = said.append
+        run.tell = said.append
         assert run.advance()["rounds"] == 1
     assert re.fullmatch(r"exchange 0, waiting for (party-1, )?party-2", said[0])
     assert advance(RunFolder(folder.path, EXCHANGE), parties.ask)["rounds"] == 1  # it is over
 
 
-def test_features_that_stay_on_disk(parties: Parties, tmp_path: Path) -> None:
+def test_features_that_stay_on_disk(parties, tmp_path):
     parties.options = {"party-1": {"streamed": True}}
     values = {"lambda": 1e-3, "rounds": 2}
     other = reference(tmp_path, tmp_path / "d.parts", **values)
     assert_like_in_process(parties, train_with(parties, **values), other)
 
 
-def test_the_directory_can_be_moved(parties: Parties, tmp_path: Path, whole: tuple[Path, Path]) -> None:
+def test_the_directory_can_be_moved(parties, tmp_path, whole):
     folder = parties.begin(**KILLED)
     lost(folder, Killing(parties, 5, "coordinator"))
     parties.close()

@@ -3,11 +3,8 @@
 import datetime
 import json
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +31,7 @@ from fastadmm.runs.folder import RunFolder
 
 from federation_tools import CALLER, Killing, Parties, advance, federated, lost, train_with
 from rounds_tools import data_of, separate
-from run_tools import model_digests
+from run_tools import model_digests, refuses
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -43,15 +40,15 @@ VALUES = {"lambda": 1e-3, "rounds": 3, "directions": "both"}
 
 
 @pytest.fixture
-def folder(parties: Parties) -> RunFolder:
+def folder(parties):
     return parties.begin(**VALUES)
 
 
-def opened(raw: bytes) -> Request:
+def opened(raw):
     return request_of(open_envelope(raw, most_bytes(N), "test"), N, "test")
 
 
-def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-1") -> str:
+def refusal(agent, raw, caller=CALLER, party="party-1"):
     """Code of the refusal, which is in the log as well."""
     answer = agent.handle(caller, party, raw)
     found = answer_of(open_envelope(answer, most_bytes(N), "test"), ("start", {}), N, "test")
@@ -64,22 +61,19 @@ def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-
     return found.code
 
 
-def edited(agent: Agent, directory: str, /, **changes: object) -> None:
+def edited(agent, directory, /, **changes):
     """The owner edits the approval."""
     path = agent.state / directory / "approval.toml"
-    write_approval(replace(open_approval(path), **changes), force=True)  # type: ignore[arg-type]
+    write_approval(replace(open_approval(path), **changes), force=True)
 
 
-Attack = Callable[[Agent, Request, bytes, list[bytes]], str]
-
-
-def attacks() -> dict[str, tuple[str, Attack]]:
+def attacks():
     """The code that is wanted, and what gives one of the agent, its next request and all before."""
 
-    def sent(a: Agent, asked: Request, **changes: Any) -> str:
+    def sent(a, asked, **changes):
         return refusal(a, encoded(replace(asked, **changes)))
 
-    def but(r: Request, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+    def but(r, **changes):
         (*_, (name, arguments)) = r.calls
         assert name == "respond_pair"
         return [(name, {**arguments, **changes})]
@@ -108,11 +102,11 @@ def attacks() -> dict[str, tuple[str, Attack]]:
     }  # fmt: skip
 
 
-def test_what_is_refused_changes_nothing(parties: Parties, folder: RunFolder, honest: dict[str, str]) -> None:
-    old: list[bytes] = []
-    codes: dict[str, str] = {}
+def test_what_is_refused_changes_nothing(parties, folder, honest):
+    old = []
+    codes = {}
 
-    def ask(party: str, raw: bytes, seconds: float) -> bytes:
+    def ask(party, raw, seconds):
         if party == "party-1" and len(old) == 2:
             agent, asked = parties.agent(party), opened(raw)
             codes.update({name: attack(agent, asked, raw, old) for name, (_, attack) in attacks().items()})
@@ -127,7 +121,7 @@ def test_what_is_refused_changes_nothing(parties: Parties, folder: RunFolder, ho
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def honest(tmp_path_factory):
     home = tmp_path_factory.mktemp("honest")
     separate(data_of(home), home)
     with closing(Parties(home)) as made:
@@ -138,7 +132,7 @@ YESTERDAY = datetime.date.today() - datetime.timedelta(days=1)
 
 
 #: In an order in which each is asked about: the first begins the run, the second lets it go on to exchange 2.
-LIMITS: list[tuple[dict[str, Any], str]] = [
+LIMITS = [
     ({"protocol": 2}, "version"),
     ({"exchanges": 2}, "exchanges"),
     ({"least_lambda": 1e-2}, "lambda"),
@@ -155,7 +149,7 @@ LIMITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
+def test_limits_of_the_approval(parties, folder):
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     agent = parties.agent("party-1")
     path = agent.state / run_id / "approval.toml"
@@ -163,38 +157,35 @@ def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
     for changes, code in LIMITS:
         edited(agent, run_id, **changes)
         words = said.get(code, rf"exchange [012]: refused \({code}\)")
-        with pytest.raises((InputError, WaitingError), match=words):
-            advance(folder, parties.ask)
+        refuses((InputError, WaitingError), words, advance, folder, parties.ask)
         assert read_audit(agent.state / "audit.jsonl")[0][-1]["code"] == code
         assert any(f"{code} (" in line for line in agent_status(agent.state))
         path.write_bytes(agreed)
     path.rename(path.with_name("away"))
-    with pytest.raises(WaitingError, match=said["run"]):
-        advance(folder, parties.ask)
+    refuses(WaitingError, said["run"], advance, folder, parties.ask)
     path.with_name("away").rename(path)
     assert advance(folder, parties.ask)["rounds"] == 3
     assert "ended" in agent_status(agent.state)[0]
 
 
-def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_at_a_time(parties, folder, monkeypatch):
     lost(folder, Killing(parties, 5, "coordinator"))
     folder.path.rename(folder.path.with_name("first"))
     other = parties.begin(**VALUES)
-    with pytest.raises(InputError, match=r"refused \(busy\)"):
-        advance(other, parties.ask)
+    refuses(InputError, r"refused \(busy\)", advance, other, parties.ask)
     monkeypatch.setattr("fastadmm.between.agent._HELD", 0.0)
     assert advance(other, parties.ask)["rounds"] == 3
     assert advance(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask)["rounds"] == 3
 
 
-def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -> None:
+def test_a_refused_caller_holds_nobody_up(parties, folder):
     """Another run has just ended, when somebody whom the party does not answer asks about a second one."""
     advance(folder, parties.ask)
     folder.path.rename(folder.path.with_name("first"))
     held = parties.begin(**VALUES)
-    begun: list[bytes] = []
+    begun = []
 
-    def gone(name: str, raw: bytes, seconds: float) -> bytes:
+    def gone(name, raw, seconds):
         begun.append(raw)
         raise Lost("gone")
 
@@ -208,9 +199,7 @@ def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("changes", [{"run": "0" * 16}, {"content": f"sha256:{'0' * 64}"}])
-def test_a_snapshot_of_something_else_is_refused(
-    parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_of_something_else_is_refused(parties, folder, changes, monkeypatch):
     monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
     lost(folder, Killing(parties, 9, "coordinator"))
     parties.kill("party-1")
@@ -220,43 +209,37 @@ def test_a_snapshot_of_something_else_is_refused(
     replace(own, **changes).write(path)
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        with pytest.raises(InputError, match=r"refused \(terms\)"):
-            advance(folder, parties.ask)
+        refuses(InputError, r"refused \(terms\)", advance, folder, parties.ask)
     assert len(os.listdir("/proc/self/fd")) == files
     assert next(iter(changes.values())) in parties.said[-1]
     own.write(path)
     assert advance(folder, parties.ask)["rounds"] == 3
 
 
-def test_answers_that_are_none_or_make_no_round_are_not_kept(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+def test_answers_that_are_none_or_make_no_round_are_not_kept(parties, folder, monkeypatch):
+    def ask(name, raw, seconds):
         answer = parties.ask(name, raw, seconds)
         return answer[:-1] if opened(raw).number == 2 else answer
 
-    with pytest.raises(FormatError, match="party party-1: exchange 2: cut"):
-        advance(folder, ask)
+    refuses(FormatError, "party party-1: exchange 2: cut", advance, folder, ask)
 
-    def another(name: str, raw: bytes, seconds: float) -> bytes:
+    def another(name, raw, seconds):
         return parties.ask("party-1", encoded(replace(opened(raw), party="party-1")), seconds)
 
-    with pytest.raises((FormatError, InputError), match="party party-2"):
-        advance(folder, another)
+    refuses((FormatError, InputError), "party party-2", advance, folder, another)
 
-    def fails(*arguments: object) -> None:
+    def fails(*arguments):
         raise ArithmeticError("no such span")
 
     with monkeypatch.context() as patch, federated(folder, parties.ask) as run:
         patch.setattr("fastadmm.coordinator.subspace.subspace.minimise_over_span", fails)
-        with pytest.raises(FormatError, match="no round can be made: no such span"):
-            run.advance()
+        refuses(FormatError, "no round can be made: no such span", run.advance)
     assert len(Journal(folder.path / "answers.journal")) == 0
     assert advance(folder, parties.ask)["rounds"] == 3
 
 
 # --- files ------------------------------------------------------------------------------------------------
-def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
+def test_an_audit_log_names_the_line_that_was_changed(tmp_path):
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
     for k in range(3):
@@ -273,8 +256,7 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     ):
         path.write_bytes(b"".join(changed))
         for use in (AuditLog, read_audit):
-            with pytest.raises(FormatError, match=r"audit.jsonl: line \d: changed"):
-                use(path)
+            refuses(FormatError, r"audit.jsonl: line \d: changed", use, path)
     path.write_bytes(b"".join(lines) + b'{"k": 3, "dig')  # a kill
     log = AuditLog(path)
     assert log.digest == digest
@@ -283,16 +265,14 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     assert len(read_audit(path)[0]) == 4
 
 
-def test_who_asks_without_end_fills_no_disk(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_without_end_fills_no_disk(parties, folder, monkeypatch):
     """A day has lines for some refusals and repetitions."""
     monkeypatch.setattr("fastadmm.between.audit._OF_DAY", 20)
     today = ["2026-01-01T00:00:00"]
     monkeypatch.setattr("fastadmm.between.agent.moment", lambda: today[0])
-    last: list[bytes] = []
+    last = []
 
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(name, raw, seconds):
         if name == "party-1":
             last.append(raw)
         return parties.ask(name, raw, seconds)
@@ -311,33 +291,30 @@ def test_who_asks_without_end_fills_no_disk(
 
 
 def test_one_agent_works_in_a_directory_and_nothing_leaves_that_cannot_be_audited(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    parties, folder, monkeypatch
+):
     with pytest.raises(StorageError, match="another process"):
         Agent(parties.agent("party-1").data.path, parties.agent("party-1").state)
 
-    def full(self: AuditLog, entry: dict[str, Any]) -> None:
+    def full(self, entry):
         raise StorageError("disk full")
 
     monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", full)
-    with pytest.raises(StorageError, match="disk full"):
-        advance(folder, parties.ask)
+    refuses(StorageError, "disk full", advance, folder, parties.ask)
 
 
-def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(parties, folder, monkeypatch):
     """The answer is in the journal by then, and may have left."""
     add, left = AuditLog.add, [3]
 
-    def killed(self: AuditLog, entry: dict[str, Any]) -> None:
+    def killed(self, entry):
         mine = self.path.parent.parent.name == "party-1"
         left[0] -= mine
         if mine and left[0] == 0:
             raise KeyboardInterrupt
         add(self, entry)
 
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(name, raw, seconds):
         try:
             return parties.ask(name, raw, seconds)
         except KeyboardInterrupt:
@@ -353,14 +330,12 @@ def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
     ]
 
 
-def test_what_nobody_may_ask_is_not_read(
-    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_may_ask_is_not_read(parties, folder, monkeypatch):
     agent, long = parties.agent("party-1"), np.zeros(1 << 19)
-    read: list[int] = []
+    read = []
     digest_of = schema.digest_of
 
-    def counted(raw: bytes) -> str:
+    def counted(raw):
         read.append(len(raw))
         return digest_of(raw)
 
@@ -377,11 +352,11 @@ def test_what_nobody_may_ask_is_not_read(
     assert not read
 
 
-def test_what_one_caller_asks_pushes_out_its_own(tmp_path: Path) -> None:
-    def ask(caller: str, number: int) -> None:
+def test_what_one_caller_asks_pushes_out_its_own(tmp_path):
+    def ask(caller, number):
         keep_asked(tmp_path, f"{number:016x}", {"format": "fastadmm-run", "coordinator": caller})
 
-    def kept(caller: str) -> int:
+    def kept(caller):
         return sum(f"'{caller}' asks" in line for line in asked_lines(tmp_path))
 
     ask("coordinator", 0)

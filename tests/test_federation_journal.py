@@ -4,11 +4,12 @@ import os
 import struct
 import zlib
 from functools import partial
-from pathlib import Path
 
 import pytest
 from fastadmm.between.journal import Journal
 from fastadmm.errors import FormatError
+
+from run_tools import flipped, refuses
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 RECORDS = [[b"one", b""], [b"two" * 9, b"x"], [b""]]
 
 
-def written_journal(path: Path) -> tuple[bytes, list[int]]:
+def written_journal(path):
     """The bytes of a journal with the records above, and where each ends."""
     journal = Journal(path)
     ends = [path.stat().st_size]
@@ -29,7 +30,7 @@ def written_journal(path: Path) -> tuple[bytes, list[int]]:
 
 
 @pytest.mark.parametrize("room", [0, 5000])
-def test_a_journal_drops_what_a_kill_cut(room: int, tmp_path: Path) -> None:
+def test_a_journal_drops_what_a_kill_cut(room, tmp_path):
     path = tmp_path / "j"
     whole, ends = written_journal(path)
     for size in range(0 if not room else ends[0], len(whole) + 1):
@@ -48,13 +49,11 @@ def test_a_journal_drops_what_a_kill_cut(room: int, tmp_path: Path) -> None:
     assert list(Journal(path).records()) == []
 
 
-def test_a_kill_while_all_records_are_dropped_leaves_them_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_all_records_are_dropped_leaves_them_or_none(tmp_path, monkeypatch):
     path, write = tmp_path / "j", os.write
     written_journal(path)
 
-    def some(size: int, file: int, raw: memoryview) -> int:
+    def some(size, file, raw):
         write(file, raw[:size])
         raise KeyboardInterrupt
 
@@ -69,32 +68,27 @@ def test_a_kill_while_all_records_are_dropped_leaves_them_or_none(
         found.close()
 
 
-def test_a_journal_names_where_it_is_damaged(tmp_path: Path) -> None:
+def test_a_journal_names_where_it_is_damaged(tmp_path):
     path = tmp_path / "j"
     whole, ends = written_journal(path)
     # Mark, checksum, size and content of all, the last one too; its end alone can be made again.
     for at in range(ends[3] - 8):
-        changed = bytearray(whole)
-        changed[at] ^= 128
-        path.write_bytes(changed)
+        path.write_bytes(changed := flipped(whole, 8 * at + 7))
         record = sum(end <= at for end in ends)
         if record and at >= ends[record] - 8:
             continue
         words = f"record {record}, at byte {ends[record - 1]}," if record else "its beginning, at byte 0,"
-        with pytest.raises(FormatError, match=rf"{path}: {words} is damaged"):
-            Journal(path)
+        refuses(FormatError, rf"{path}: {words} is damaged", Journal, path)
         assert path.read_bytes() == changed
     path.write_bytes(whole[: ends[0]] + bytes(ends[1] - ends[0]) + whole[ends[1] :])
-    with pytest.raises(FormatError, match="record 1, at byte"):
-        Journal(path)
+    refuses(FormatError, "record 1, at byte", Journal, path)
     path.write_bytes(whole)
     journal = Journal(path)
-    path.write_bytes(bytes(changed))
-    with pytest.raises(FormatError, match="record 3, at byte"):
-        list(journal.records())
+    path.write_bytes(changed)
+    refuses(FormatError, "record 3, at byte", list, journal.records())
 
 
-def test_a_long_record_is_on_disk_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_record_is_on_disk_before_its_end(tmp_path, monkeypatch):
     path, synchronised = tmp_path / "j", []
     journal = Journal(path)
     monkeypatch.setattr(
@@ -109,7 +103,7 @@ def test_a_long_record_is_on_disk_before_its_end(tmp_path: Path, monkeypatch: py
     assert synchronised[-1].count(b"end1") == 2
 
 
-def test_a_journal_begins_again(tmp_path: Path) -> None:
+def test_a_journal_begins_again(tmp_path):
     path = tmp_path / "j"
     _, ends = written_journal(path)
     journal = Journal(path)
@@ -124,8 +118,7 @@ def test_a_journal_begins_again(tmp_path: Path) -> None:
     assert list(again.records()) == [[b"other"]]
     again.close()
     path.write_bytes(left[: ends[0]] + bytes(10) + left[ends[0] + 10 :])
-    with pytest.raises(FormatError, match="record 1, at byte"):
-        Journal(path)
+    refuses(FormatError, "record 1, at byte", Journal, path)
     # Files of version 0.2: no head, and checksums that begin with nothing.
     old = b"".join(
         struct.pack("<4sIQ", b"rec1", zlib.crc32(content), len(content)) + content

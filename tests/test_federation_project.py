@@ -4,19 +4,20 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm.between.agent import Agent, agent_status
 from fastadmm.between.consent import shown_digest
 from fastadmm.between.hub import Folder
+from fastadmm.between.predict import _align
+from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
 from fastadmm.between.socket import Server, serve
 from fastadmm.conversation.exchange import Threads, converse
+from fastadmm.data_tools.alignment import file_ids, psi_respond
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
@@ -24,7 +25,7 @@ from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Silent
+from fastadmm.runs.folder import Display
 from fastadmm.runs.load import check_run, load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels
@@ -45,7 +46,7 @@ OURS, THEIRS = ("--set", "id_pattern=K-0*([0-9]+)"), ("--set", "id_pattern=c(.*)
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
+def home():
     """A directory with a short name: that of a socket has 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="f", dir="/tmp") as folder:
         yield Path(folder)
@@ -54,9 +55,9 @@ def home() -> Iterator[Path]:
 class Houses:
     """A directory for each party, with its table and its agent behind a socket, or with a folder of files."""
 
-    def __init__(self, home: Path, names: tuple[str, ...] = NAMES, by_files: tuple[str, ...] = ()) -> None:
+    def __init__(self, home, names=NAMES, by_files=()):
         self.home, self.names = home, names
-        self._running: dict[str, tuple[Agent, Server | Folder]] = {}
+        self._running = {}
         self.by_files = {name: home / name / "shared" for name in by_files}
         ways = {name: f"files:{name}/shared" if name in by_files else f"unix:{name}/s" for name in names}
         addresses = "\n".join(f'{name} = "{way}"' for name, way in ways.items())
@@ -64,33 +65,32 @@ class Houses:
             'data = "train/labels.h5"\nlambda = 1e-2\nrounds = 3\n[federation.parties]\n' + addresses + "\n"
         )
 
-    def state(self, name: str) -> Path:
+    def state(self, name):
         return self.home / name / "agent"
 
-    def start(self, name: str, data: Path | None = None) -> None:
+    def start(self, name, data=None):
         self.stop(name)
         agent = Agent(data, self.state(name), name=name, threads=1, say=lambda line: None)
-        server: Server | Folder
         if name in self.by_files:
             server = Folder(self.by_files[name], name, agent.handle, self.state(name))
         else:
             server = serve(self.home / name / "s", agent.handle)
         self._running[name] = agent, server
 
-    def look(self, seconds: float = 0.0) -> None:
+    def look(self, seconds=0.0):
         """What agents of folders do all the time."""
         for _, server in self._running.values():
             if isinstance(server, Folder):
                 server.answer(print)
 
-    def stop(self, name: str) -> None:
+    def stop(self, name):
         if name in self._running:
             agent, server = self._running.pop(name)
             if isinstance(server, Server):
                 server.stop(0)
             agent.close()
 
-    def approve(self, *options: object) -> None:
+    def approve(self, *options):
         """Every owner looks at what was asked for and approves it; a path in braces is the party's own."""
         self.look()
         for name in self.names:
@@ -105,7 +105,7 @@ class Houses:
 
 
 @pytest.fixture
-def houses(home: Path) -> Iterator[Houses]:
+def houses(home):
     (home / "coordinator").mkdir()
     blocks, y, _ = make_vertical_classification(150, (3, 4))
     order = np.random.default_rng(0)
@@ -127,16 +127,14 @@ def houses(home: Path) -> Iterator[Houses]:
         made.stop(name)
 
 
-def write_table(
-    path: Path, header: list[str], rows: np.ndarray, values: np.ndarray, prefix: str = "c"
-) -> None:
+def write_table(path, header, rows, values, prefix="c"):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows([f"{prefix}{i}", *values[i].tolist()] for i in rows.tolist())
 
 
-def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -> str:
+def refused(capsys, code, *arguments):
     waits = code in ("run", "task")
     assert (run(*arguments) == 11) == waits
     error = capsys.readouterr().err
@@ -144,9 +142,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -
     return error
 
 
-def test_a_whole_project(
-    houses: Houses, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_project(houses, capsys, monkeypatch):
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     home = houses.home
     config, tables = home / "project.toml", home / "coordinator"
@@ -218,12 +214,12 @@ def test_a_whole_project(
 
 @contextmanager
 def two_parties(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    n: int = 80,
-    shift: float = 0.0,
-    names: tuple[str, ...] = PARTIES,
-) -> Iterator[tuple[Houses, list[np.ndarray], np.ndarray]]:
+    home,
+    monkeypatch,
+    n=80,
+    shift=0.0,
+    names=PARTIES,
+):
     """Agents of features, the second by files where there are two; n rows to learn from, 40 for tests."""
     blocks, y, _ = make_vertical_classification(n + 40, (3, 4))
     blocks = [block + shift * y[:, np.newaxis] for block in blocks]
@@ -243,17 +239,15 @@ def two_parties(
             houses.stop(name)
 
 
-def in_one_process(home: Path, blocks: list[np.ndarray], y: np.ndarray, run_: Path) -> tuple[Any, Any]:
+def in_one_process(home, blocks, y, run_):
     """The problem and the model of a run whose parties are threads."""
     write_blocks(home / f"{run_.name}.parts", blocks, y)
     config = make_config({"data": str(home / f"{run_.name}.parts"), **SAME})
     start_run(config, run_)
-    return load_run(config, check_run(config, Silent())).problem, open_model(run_)
+    return load_run(config, check_run(config, Display())).problem, open_model(run_)
 
 
-def test_errors_and_worth_have_the_bits_of_one_process(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_and_worth_have_the_bits_of_one_process(home, capsys, monkeypatch):
     names, config, own = PARTIES, home / "project.toml", str(home / "train.parts" / "{name}.h5")
     errors = ("federate", "infer", config, home / "run", "-o", home / "errors")
     worth = ("federate", "worth", config, home / "test.parts" / "labels.h5", "-o", home / "worth")
@@ -294,9 +288,7 @@ def test_errors_and_worth_have_the_bits_of_one_process(
             assert open_party_model(own)[0].weights.tobytes() == part.weights.tobytes()
 
 
-def test_labels_with_noise_give_the_bins_of_one_process(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_with_noise_give_the_bins_of_one_process(home, capsys, monkeypatch):
     config, released, train = home / "project.toml", home / "released.h5", home / "train.parts"
     noise = ("--label-epsilon", 3, "--ledger", home / "ledger.jsonl", "-o", released)
     labels = ("federate", "labels", config, released, "-o", home / "labels")
@@ -321,9 +313,7 @@ def test_labels_with_noise_give_the_bins_of_one_process(
         assert found[0] == found[1]
 
 
-def test_the_label_holders_own_columns_need_no_agent(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_label_holders_own_columns_need_no_agent(home, capsys, monkeypatch):
     names, config, train, test = PARTIES, home / "project.toml", home / "train.parts", home / "test.parts"
     parties = {names[0]: f"file:{train}/{names[0]}.h5", names[1]: f"unix:{names[1]}/s"}
     asked = ("federate", "train", config, "-q", "-o", home / "run")
@@ -352,21 +342,16 @@ def test_the_label_holders_own_columns_need_no_agent(
     assert (home / "scores" / "predictions.csv").read_bytes() == (home / "whole.csv").read_bytes()
 
 
-def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_damaged_response_is_asked_for_again(tmp_path):
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
-    from fastadmm.between.predict import _align
-    from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, request_of
-    from fastadmm.data_tools.alignment import file_ids
-    from fastadmm.data_tools.psi import psi_respond
-
     (tmp_path / "ids.csv").write_text("id\na\nb\n")
     ids = file_ids(tmp_path / "ids.csv", "id")
     damaged = [True]
 
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(name, raw, seconds):
         asked = request_of(open_envelope(raw, len(raw), "test"), -1, "test")
         if asked.call == "align":
-            given: dict[str, Any] = {"n_samples": 2}
+            given = {"n_samples": 2}
         elif damaged.pop():
             given = {"response": np.zeros(9, dtype=np.uint8)}
         else:
@@ -375,7 +360,7 @@ def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
             given = {"response": np.frombuffer((tmp_path / "r").read_bytes(), dtype=np.uint8)}
         return encoded(Message(asked.run, name, 0, digest_of(raw), given))
 
-    def align() -> Any:
+    def align():
         return _align(ask, "0" * 16, ["bank"], ids, tmp_path)
 
     with pytest.raises(FormatError):

@@ -10,28 +10,26 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fastadmm.between import nvflare_app
 from fastadmm.between import socket as transport
 from fastadmm.between.nvflare_app import write_socket
-from fastadmm.between.socket import Lost, Server, Socket, seconds_left, serve
+from fastadmm.between.socket import Lost, Socket, seconds_left, serve
 from fastadmm.errors import StorageError
 
-from run_tools import running
+from run_tools import refuses, running
 
 
-def echo(caller: str, party: str, raw: bytes) -> bytes:
+def echo(caller, party, raw):
     return b"\0".join([caller.encode(), party.encode(), raw])
 
 
 @contextmanager
-def serving(path: Path, handler: Callable[[str, str, bytes], bytes] = echo) -> Iterator[Server]:
+def serving(path, handler=echo):
     server = serve(path, handler)
     try:
         yield server
@@ -39,7 +37,7 @@ def serving(path: Path, handler: Callable[[str, str, bytes], bytes] = echo) -> I
         server.stop(0)
 
 
-def test_every_byte_and_name_arrives_and_several_ask(tmp_path: Path) -> None:
+def test_every_byte_and_name_arrives_and_several_ask(tmp_path):
     with serving(tmp_path / "s"):
         raw = bytes(range(256)) * 40_000  # beyond what is sent or taken at once
         assert Socket(tmp_path / "s").ask("Zürich\n1", raw, 60, caller="site, α") == echo(
@@ -49,7 +47,7 @@ def test_every_byte_and_name_arrives_and_several_ask(tmp_path: Path) -> None:
     # Several ask at the same time.
     together = threading.Barrier(5, timeout=60)
 
-    def wait(caller: str, party: str, raw: bytes) -> bytes:
+    def wait(caller, party, raw):
         together.wait()
         return raw
 
@@ -59,7 +57,7 @@ def test_every_byte_and_name_arrives_and_several_ask(tmp_path: Path) -> None:
         ]
 
 
-def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> None:
+def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path):
     with serving(tmp_path / "s") as server:
         taken = threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
         late = threading.Timer(20, server.stop)
@@ -73,10 +71,10 @@ def test_a_signal_that_another_thread_takes_ends_the_waiting(tmp_path: Path) -> 
             late.cancel()
 
 
-def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_path: Path) -> None:
+def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_path):
     ended = threading.Event()
 
-    def slow(caller: str, party: str, raw: bytes) -> bytes:
+    def slow(caller, party, raw):
         left = seconds_left()
         assert left is not None
         assert left <= 0.4
@@ -87,8 +85,7 @@ def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_pat
         Socket(tmp_path / "s").ask("bank", b"", 5)
     with serving(tmp_path / "s", slow):
         begin = time.monotonic()
-        with pytest.raises(Lost, match=r"no answer within 0\.4 s"):
-            Socket(tmp_path / "s").ask("bank", b"", 0.4)
+        refuses(Lost, r"no answer within 0\.4 s", Socket(tmp_path / "s").ask, "bank", b"", 0.4)
         assert time.monotonic() - begin < 2.4
         ended.set()
     with pytest.raises(Lost):
@@ -97,10 +94,8 @@ def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_pat
         assert Socket(tmp_path / "s").ask("bank", b"x", 60) == b"\0bank\0x"
 
 
-def test_one_lost_question_leaves_others_alone_and_errors_say_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def by_party(caller: str, party: str, raw: bytes) -> bytes:
+def test_one_lost_question_leaves_others_alone_and_errors_say_nothing(tmp_path, caplog):
+    def by_party(caller, party, raw):
         time.sleep(1.0)
         if party == "lost":
             raise Lost("elsewhere")
@@ -113,7 +108,7 @@ def test_one_lost_question_leaves_others_alone_and_errors_say_nothing(
         assert other.result() == b"x"
 
     # An error of the answerer says nothing of its data.
-    def fail(caller: str, party: str, raw: bytes) -> bytes:
+    def fail(caller, party, raw):
         raise ValueError("patient 17")
 
     with serving(tmp_path / "s", fail), pytest.raises(Lost) as caught:
@@ -123,7 +118,7 @@ def test_one_lost_question_leaves_others_alone_and_errors_say_nothing(
     assert "patient 17" in caplog.text
 
 
-def test_owner_and_group_alone_may_ask_and_junk_ends_its_connection_alone(tmp_path: Path) -> None:
+def test_owner_and_group_alone_may_ask_and_junk_ends_its_connection_alone(tmp_path):
     with serving(tmp_path / "s"):
         assert stat.S_IMODE((tmp_path / "s").lstat().st_mode) == 0o660
         assert os.listdir(tmp_path) == ["s"]
@@ -139,7 +134,7 @@ def test_owner_and_group_alone_may_ask_and_junk_ends_its_connection_alone(tmp_pa
     # A connection carries questions until its server is replaced.
     asker, threads = Socket(tmp_path / "s"), set[threading.Thread]()
 
-    def answered(answer: bytes) -> bytes:
+    def answered(answer):
         threads.add(threading.current_thread())
         return answer
 
@@ -149,10 +144,9 @@ def test_owner_and_group_alone_may_ask_and_junk_ends_its_connection_alone(tmp_pa
     assert len(threads) == 2
 
 
-def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
+def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path):
     with serving(tmp_path / "s"):
-        with pytest.raises(StorageError, match="s: somebody serves this socket already"):
-            serve(tmp_path / "s", echo)
+        refuses(StorageError, "s: somebody serves this socket already", serve, tmp_path / "s", echo)
         assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
     code = (
         "import sys, time; from fastadmm.between.socket import serve\n"
@@ -173,15 +167,14 @@ def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
         ("x" * 110, "too long for a socket, which has 107 bytes"),
     ],
 )
-def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_served(path, message, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match=message):
-        serve(tmp_path / path, echo)
+    refuses(StorageError, message, serve, tmp_path / path, echo)
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_what_is_only_promised_takes_no_memory() -> None:
+def test_what_is_only_promised_takes_no_memory():
     near, far = socket.socketpair()
     with near, far:
         far.sendall(b"x")
@@ -194,11 +187,11 @@ def test_what_is_only_promised_takes_no_memory() -> None:
     assert peak < 3 << 20
 
 
-def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_can_start_no_thread_goes_on(tmp_path, monkeypatch):
     with serving(tmp_path / "s"):
         start, failures = threading.Thread.start, [RuntimeError("can't start new thread")]
 
-        def fail_once(thread: threading.Thread) -> None:
+        def fail_once(thread):
             if failures:
                 raise failures.pop()
             start(thread)
@@ -209,9 +202,7 @@ def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: 
         assert Socket(tmp_path / "s").ask("a", b"x", 60) == b"\0a\0x"
 
 
-def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(tmp_path, monkeypatch):
     site = SimpleNamespace(name="bank", version=lambda: "1")
     collab = SimpleNamespace(
         main=lambda method: method,
@@ -236,12 +227,12 @@ def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
     assert not (tmp_path / "s").exists()
 
 
-def raw_question(caller: bytes, size: int) -> bytes:
+def raw_question(caller, size):
     """The beginning of one, without its bytes."""
     return struct.pack("<dHHQ", 600.0, len(caller), 1, size) + caller + b"A"
 
 
-def ended(connection: socket.socket, seconds: float) -> bool:
+def ended(connection, seconds):
     """Whether the other end closes within this time."""
     connection.settimeout(seconds)
     try:
@@ -253,7 +244,7 @@ def ended(connection: socket.socket, seconds: float) -> bool:
 
 
 @contextmanager
-def strangers(path: Path, questions: list[bytes]) -> Iterator[list[socket.socket]]:
+def strangers(path, questions):
     connections = [socket.socket(socket.AF_UNIX) for _ in questions]
     try:
         for connection, question in zip(connections, questions, strict=True):
@@ -265,7 +256,7 @@ def strangers(path: Path, questions: list[bytes]) -> Iterator[list[socket.socket
             connection.close()
 
 
-def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_callers_hold_no_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_SHORT", 1 << 10)
     monkeypatch.setattr(transport, "STRANGERS", 1 << 20)
     server = serve(tmp_path / "s", echo, lambda caller, size: caller == "bank")
@@ -286,7 +277,7 @@ def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.Monk
         server.stop(0)
 
 
-def test_half_a_question_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_question_is_given_up(tmp_path, monkeypatch):
     half = raw_question(b"evi", 1000) + b"half"
     monkeypatch.setattr(transport, "_BEGUN", 0.3)
     with (

@@ -3,10 +3,7 @@
 import datetime
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ from fastadmm.between.schema import (
     task_request,
 )
 from fastadmm.between.train import Setup
-from fastadmm.data_tools.alignment import canonical_order, file_ids, write_alignment
+from fastadmm.data_tools.alignment import canonical_order, file_ids, psi_request, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.predict import predict_partition, summand_of_file
@@ -35,13 +32,13 @@ from fastadmm.store.party_file import open_party
 
 from federation_tools import CALLER, Parties, confirmed, train_with
 from rounds_tools import NAMES, data_of, separate
-from run_tools import run
+from run_tools import flipped, refuses, run
 
 NAME = NAMES[1]
 TASK = "0123456789abcdef"
 
 
-def new_rows(folder: Path, first: int, n: int = 20) -> Path:
+def new_rows(folder, first, n=20):
     """Features of rows with these ids; of :data:`NAME`."""
     blocks, _, _ = make_vertical_classification(90, (3, 4))
     with create_partition(folder, task="classification") as writer:
@@ -51,7 +48,7 @@ def new_rows(folder: Path, first: int, n: int = 20) -> Path:
     return folder / f"{NAME}.h5"
 
 
-def trained(folder: Path, **values: Any) -> Path:
+def trained(folder, **values):
     """A run that has ended; the agents are closed."""
     separate(data_of(folder), folder)
     private = "privacy" in values
@@ -64,7 +61,7 @@ def trained(folder: Path, **values: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
+def whole(tmp_path_factory, quiet):
     folder = trained(tmp_path_factory.mktemp("whole"), **{"lambda": 1e-3, "rounds": 1})
     new_rows(folder / "new.parts", 1000)
     return folder
@@ -73,32 +70,33 @@ def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
 class Party:
     """The agent of one party whose run has ended, and a coordinator that asks it."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder, **options):
         self.folder, self.options = folder, options
         self.run = json.loads((folder / "labels" / "run" / "run.json").read_text())["run"]
         self.model = open_shared_part(folder / "labels" / "run")[0].model_id
         self.rows = folder / "new.parts" / f"{NAME}.h5"
         self.state = folder / NAME / "agent"
-        self.said: list[str] = []
-        self.agent: Agent
+        self.said, self.agent = [], None
+        self.data = folder / NAME / f"{NAME}.h5"
         self.restart()
 
-    def restart(self) -> None:
-        self.agent = Agent(
-            self.folder / NAME / f"{NAME}.h5", self.state, threads=1, say=self.said.append, **self.options
-        )
+    def restart(self):
+        if self.agent is not None:
+            self.agent.close()
+        more = {"name": NAME, "threads": 1, "say": self.said.append, **self.options}
+        self.agent = Agent(self.data, self.state, **more)
 
     @property
-    def approval(self) -> Path:
+    def approval(self):
         return self.state / self.run / "predict.toml"
 
-    def predict(self, **changes: Any) -> Request:
+    def predict(self, **changes):
         data = open_party(self.rows)
         arguments = {"run": self.run, "model_id": self.model}
         arguments |= {"n_samples": data.n_samples, "row_digest": data.row_digest}
         return task_request(TASK, NAME, "contribute", {**arguments, **changes})
 
-    def ask(self, task: Request | bytes, caller: str = CALLER, party: str = NAME) -> Any:
+    def ask(self, task, caller=CALLER, party=NAME):
         """The answer's values, or the code of the refusal, which is in the log as well."""
         raw = task if isinstance(task, bytes) else encoded(task)
         said = self.agent.handle(caller, party, raw)
@@ -113,24 +111,24 @@ class Party:
         assert last["answer"] == digest_of(said)
         return found.answer
 
-    def approve(self, file: Path | None = None, **options: Any) -> None:
+    def approve(self, file=None, **options):
         asked = asked_file(options.pop("task", TASK), self.state)
         confirmed(agent_approve, asked, None, self.state, rows=file or self.rows, **options)
 
-    def edit(self, path: Path | None = None, **changes: Any) -> None:
+    def edit(self, path=None, **changes):
         path = path or self.approval
         write_approval(replace(open_task_approval(path), **changes), force=True)
 
 
 @pytest.fixture
-def party(whole: Path, tmp_path: Path) -> Iterator[Party]:
+def party(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "own")
     made = Party(tmp_path / "own")
     yield made
     made.agent.close()
 
 
-def test_predictions_are_limited(party: Party) -> None:
+def test_predictions_are_limited(party):
     assert [party.ask(party.predict()) for _ in range(2)] == ["task", "task"]
     assert len(party.said) == 1  # who waits asks again, and the owner reads it once
     assert party.said[0].endswith(f"agent approve {TASK} --state {party.state} --rows FILE --id NAME")
@@ -186,7 +184,7 @@ def test_predictions_are_limited(party: Party) -> None:
     assert (agreed.requests, agreed.rows) == (7, 60)
 
 
-def table_of(party: Party, first: int, n: int) -> Path:
+def table_of(party, first, n):
     """A table of rows that all have, as the party was told, and an approval of one of their scores."""
     data = open_party(party.folder / NAME / f"{NAME}.h5")
     table = party.folder / "rows.csv"
@@ -198,7 +196,7 @@ def table_of(party: Party, first: int, n: int) -> Path:
     return table
 
 
-def test_scores_count_as_many_as_leave(party: Party) -> None:
+def test_scores_count_as_many_as_leave(party):
     table = table_of(party, 1000, 5)
     digest = canonical_order([*map(str, range(1000, 1005)), "x"]).digest
     one = party.predict(n_samples=1, row_digest=digest)
@@ -210,10 +208,10 @@ def test_scores_count_as_many_as_leave(party: Party) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+def test_what_could_not_be_logged_counts(party, monkeypatch, killed):
     error = ZeroDivisionError if killed else StorageError
 
-    def full(self: Any, entry: dict[str, Any]) -> None:
+    def full(self, entry):
         raise error("the disk is full")
 
     party.ask(party.predict())
@@ -223,14 +221,13 @@ def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.Monke
         with pytest.raises(error):
             party.agent.handle(CALLER, NAME, encoded(party.predict()))
     if killed:
-        party.agent.close()
         party.restart()
         assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
     assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
 
 
-def test_what_a_journal_lost_counts(party: Party) -> None:
+def test_what_a_journal_lost_counts(party):
     party.ask(party.predict())
     party.approve()
     journal = party.state / "tasks.journal"
@@ -241,11 +238,8 @@ def test_what_a_journal_lost_counts(party: Party) -> None:
     party.agent.close()
     whole = journal.read_bytes()
     for at in range(len(before), len(whole) - 8, 7):  # a changed record is no record that a kill cut
-        changed = bytearray(whole)
-        changed[at] ^= 16
-        journal.write_bytes(changed)
-        with pytest.raises(FormatError, match=r"tasks\.journal: record 1, at byte 12, is damaged"):
-            party.restart()
+        journal.write_bytes(flipped(whole, 8 * at + 4))
+        refuses(FormatError, r"tasks\.journal: record 1, at byte 12, is damaged", party.restart)
     journal.write_bytes(before)  # cut off: the audit log has it
     party.restart()
     assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
@@ -256,7 +250,7 @@ def test_what_a_journal_lost_counts(party: Party) -> None:
     assert party.ask(replace(party.predict(), run="f" * 16)) == "amount"
 
 
-def test_the_end_of_a_run_comes_first(party: Party) -> None:
+def test_the_end_of_a_run_comes_first(party):
     part = party.state / party.run / f"{NAME}.h5"
     party.ask(party.predict())
     party.approve()
@@ -267,7 +261,7 @@ def test_the_end_of_a_run_comes_first(party: Party) -> None:
     assert party.ask(party.predict()) == "call"
 
 
-def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_runs_of_a_set_are_shown(party, capsys):
     about = json.loads((party.folder / "labels" / "run" / "run.json").read_text())["parties"][NAME]
     told = (party.state / party.run / "approval.toml").read_bytes()
     weak = about | {"regularization": about["regularization"] / 1000}
@@ -303,8 +297,8 @@ PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("mode", ["sums", "message", "fusion"])
-def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None, mode: str) -> None:
-    values: dict[str, dict[str, Any]] = {
+def test_what_was_protected_does_not_leave_by_scores(tmp_path, quiet, mode):
+    values = {
         "sums": {"scheme": "subspace", "secrecy": "sums", "rounds": 1},
         "message": {"privacy": {"mode": "message", "rounds": 1, **PRIVATE}},
         "fusion": {"privacy": {"mode": "fusion", **PRIVATE}},
@@ -344,12 +338,10 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
         path = party.state / party.run / "approval.toml"
         agreed = path.read_text()
         write_approval(replace(open_approval(path), family="subspace", protection=None), force=True)
-        party.agent.close()
         options, party.options = party.options, {}
         party.restart()
         assert party.ask(party.predict()) == "privacy"
         assert reason in party.said[-1]
-        party.agent.close()
         path.write_text(agreed)
         party.options = options
         party.restart()
@@ -360,14 +352,14 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
     party.agent.close()
 
 
-def add_up_with_own_columns(folder: Path, party: Party) -> None:
+def add_up_with_own_columns(folder, party):
     """The label holder's own columns are scored in its process."""
     write_alignment(folder / "rows.json", canonical_order([str(i) for i in range(1000, 1020)]))
     own = folder / NAMES[0] / f"{NAMES[0]}.h5"
     setup = Setup({}, "test", list(NAMES), CALLER, {}, None, own, NAMES[0])
     run, own = folder / "labels" / "run", folder / "new.parts" / f"{NAMES[0]}.h5"
 
-    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+    def ask(name, raw, seconds):
         return party.agent.handle(CALLER, name, raw)
 
     with pytest.raises(ConfigError, match="--own"):
@@ -379,8 +371,7 @@ def add_up_with_own_columns(folder: Path, party: Party) -> None:
     assert found.ids.tolist() == expected.ids.tolist()
 
 
-def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(party: Party) -> None:
-    party.agent.close()
+def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(party):
     party.options = {"ledger": party.folder / "ledger.jsonl"}
     party.restart()
     party.ask(party.predict())
@@ -390,34 +381,33 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
 
 # --- alignments -------------------------------------------------------------------------------------------
 @pytest.fixture
-def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Request]]]:
+def alone(tmp_path, quiet):
     """A party that has a table and no features yet, and what asks it to compare ids."""
-    from fastadmm.data_tools.psi import psi_request
-
     pytest.importorskip("nacl", reason='needs pynacl: pip install "fastadmm[psi]"')
     party = Party.__new__(Party)
-    party.state, party.said = tmp_path / "agent", []
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.state, party.said, party.agent, party.data = tmp_path / "agent", [], None, None
+    party.options = {}
+    party.restart()
     (tmp_path / "own.csv").write_text("id,a\n" + "".join(f"c{i},1\n" for i in range(10)))
     (tmp_path / "guest.csv").write_text("id,y\n" + "".join(f"c{i},1\n" for i in range(5, 20)))
     ids = file_ids(tmp_path / "guest.csv", "id")
     psi_request(ids, tmp_path / "request", tmp_path / "key")
     raw = np.frombuffer((tmp_path / "request").read_bytes(), dtype=np.uint8)
 
-    def ask(request: np.ndarray = raw, n_ids: int = 15, task: str = TASK) -> Request:
+    def ask(request=raw, n_ids=15, task=TASK):
         return task_request(task, NAME, "intersect", {"request": request, "n_ids": n_ids})
 
     yield party, ask
     party.agent.close()
 
 
-def told(folder: Path, ids: list[str], task: str = TASK) -> Request:
+def told(folder, ids, task=TASK):
     write_alignment(folder / "rows.json", canonical_order(ids), force=True)
     raw = np.frombuffer((folder / "rows.json").read_bytes(), dtype=np.uint8)
     return task_request(task, NAME, "align", {"alignment": raw})
 
 
-def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[..., Request]]) -> None:
+def test_alignments_are_limited(tmp_path, alone):
     party, ask = alone
     raw = ask().arguments["request"]
     assert party.ask(told(tmp_path, ["c5"])) == "task"
@@ -436,8 +426,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     assert party.ask(ask(), "somebody") == "caller"
     sent = encoded(ask())
     first = party.agent.handle(CALLER, NAME, sent)
-    party.agent.close()
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.restart()
     assert party.agent.handle(CALLER, NAME, sent) == first  # with the same key of its own
     assert party.ask(ask(task="f" * 16)) == "exchanges"
     assert party.ask(told(tmp_path, ["c5"], "f" * 16)) == "order"
@@ -445,8 +434,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
     # Which ids it has cannot be tried out, also not at an agent that begins anew.
     assert party.ask(told(tmp_path, ["c5"])) == "changed"
-    party.agent.close()
-    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    party.restart()
     assert party.ask(told(tmp_path, ["c5"])) == "changed"
     assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
 

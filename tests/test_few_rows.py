@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import check_answer
-from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows, minimise_over_box
+from fastadmm.coordinator.subspace.few_rows import FewRows, minimise_over_box
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
-from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
@@ -28,12 +27,6 @@ def known(party_kernels, directions=None, rounds=6):
 def wide_blocks(n=20, widths=(600, 550)):
     rng = np.random.default_rng(1)
     return [rng.normal(size=(n, d)) for d in widths]
-
-
-def test_where_rows_are_few():
-    assert has_few_rows(100, 101)
-    assert not has_few_rows(100, 100)
-    assert not has_few_rows(2000, 9000)
 
 
 @pytest.mark.representatives(7)
@@ -73,42 +66,6 @@ def test_what_was_asked_about_is_known_exactly(directions):
     np.testing.assert_allclose(few.asked @ estimate, few.images, rtol=1e-7, atol=1e-6)
     seen = coordinator.messages.T @ coordinator.messages
     assert np.linalg.eigvalsh(estimate - seen)[0] > -1e-8
-
-
-def test_both_directions_answer_two_questions_in_double_precision():
-    blocks, rng = wide_blocks(), np.random.default_rng(7)
-    y, kernel = rng.normal(size=20), sum(block @ block.T for block in blocks)
-    problem = make_problem(blocks, y, lam=1e-3, loss="squared")
-    solver = Solver(problem, SolverOptions(scheme="subspace", directions="both", gap=0.0, n_threads=1))
-    solver.round()
-    coordinator = solver.method
-    # The first round also asks about what all rows have in common.
-    np.testing.assert_allclose(coordinator.few_rows.asked[0], np.full(20, 20.0**-0.5), atol=1e-15)
-    own = coordinator.point.gradient
-    difference = coordinator.primal.gradient - own
-    assert np.abs(difference).max() > 1e-6 * np.abs(own).max()
-    solver.round()
-    few = coordinator.few_rows
-    assert len(few.asked) == 4
-    assert len(coordinator.owner) == 8
-    left = difference - few.asked.T @ (few.asked @ difference)
-    assert np.linalg.norm(left) < 1e-9 * np.linalg.norm(difference)
-    np.testing.assert_allclose(few.images, few.asked @ kernel, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("n_rows", [1, 2])
-def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows):
-    block, rng = wide_blocks()[0], np.random.default_rng(8)
-    g, q, engine = rng.normal(size=20), rng.normal(size=20), Engine(1)
-
-    party = DirectionParty("shop", make_problem([block], g, lam=1e-3, loss="squared").blocks[0], 1e-3, engine)
-    answer = party.respond(g, np.zeros(0), newton=False, also=q if n_rows == 2 else None)
-    sent = [answer[key] for key in ("message", "other") if key in answer]
-    assert len(sent) == n_rows
-    asked = block.T @ np.array([g, q][:n_rows]).T
-    np.testing.assert_allclose(party.directions @ party.directions.T, np.eye(n_rows), atol=1e-12)
-    np.testing.assert_allclose(party.directions.T @ (party.directions @ asked), asked, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(np.array(sent), party.directions @ block.T, rtol=1e-9, atol=1e-9)
 
 
 def test_an_answer_to_a_question_that_was_not_asked_is_refused():
@@ -163,9 +120,3 @@ def test_a_box_program_ends_at_its_conditions(balanced, scale):
     assert (u < high).all()
     # A slope has the sign of the bound that it presses against, and none inside.
     assert np.abs(np.where(slope > 0.0, u - low, high - u) * slope).max() <= 1e-9 / scale
-
-
-def test_a_box_program_stops_at_its_tolerance():
-    hessian, linear = np.diag([1.0, 2.0]), np.array([-0.5, 9.0])
-    u, _ = minimise_over_box(hessian, linear, -np.ones(2), np.ones(2), False, 1e-3)
-    assert 0.5 * u @ hessian @ u + linear @ u <= -8.125 + 1e-3

@@ -249,7 +249,6 @@ def test_descent_with_little_noise_comes_near_the_fit():
     assert fitted.intercept == pytest.approx(-1.0, abs=0.3)
 
 
-# --- F2, F3: row norm and moments
 # --- F5: the budget
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0])
 @pytest.mark.parametrize("public_norm", [True, False])

@@ -11,7 +11,7 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
-from run_tools import refused, run, within, write_blocks, write_problem
+from run_tools import refused, refuses, run, within, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
 
@@ -101,8 +101,7 @@ def test_statements_and_budgets_beyond_numbers():
     from fastadmm.privacy.accounting import epsilon_of, gdp_of
 
     assert epsilon_of(1e308, 1e-5) == np.inf
-    with pytest.raises(ConfigError, match="epsilon: 1e\\+30 protects nothing"):
-        gdp_of(1e30, 1e-3)
+    refuses(ConfigError, "epsilon: 1e\\+30 protects nothing", gdp_of, 1e30, 1e-3)
     # Statement of other types.
     from fastadmm.privacy.statement import no_privacy
 
@@ -115,11 +114,9 @@ def test_statements_and_budgets_beyond_numbers():
         ("not_covered", [1]),
         ("delta", float("nan")),
     ]:
-        with pytest.raises(FormatError, match=key):
-            PrivacyStatement.from_json({**document, key: value})
+        refuses(FormatError, key, PrivacyStatement.from_json, {**document, key: value})
     document["parties"][0]["rounds"] = "many"
-    with pytest.raises(FormatError, match="rounds"):
-        PrivacyStatement.from_json(document)
+    refuses(FormatError, "rounds", PrivacyStatement.from_json, document)
 
 
 @pytest.mark.parametrize("key", ["epsilon", "ball", "message_clip"])

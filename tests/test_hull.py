@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
-from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.weights_program import weights_program
 from fastadmm.method.span import descent_solver
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from test_weights_program import solved
-
-Array = np.ndarray
 
 N = 50
 seeds = given(seed=st.integers(0, 10**6))
@@ -37,6 +33,12 @@ def loss_value(problem, z):
 
 
 # --- the quadratic program over weights
+def solved(hessian, slope, weights, lower, owner, most):
+    step = np.zeros(len(slope))
+    weights_program(hessian, slope, weights, lower, owner, most, 1e-13, step)
+    return step
+
+
 @seeds
 @few
 def test_the_weights_program_is_the_best_of_all_active_sets(seed):
@@ -66,6 +68,12 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed):
         assert abs(found[owner == m].sum()) <= 1e-14
     # The condition of a Gaussian 6 x 6 matrix squared, times rounding and the ridge of 1e-13.
     assert value(found) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_what_is_no_number_ends_without_a_step_to_infinity():
+    owner, lower = np.zeros(3, dtype=np.int64), np.zeros(3)
+    step = solved(np.full((3, 3), np.nan), np.ones(3), np.eye(3)[0], lower, owner, 9)
+    assert not np.isinf(step).any()
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])
@@ -125,42 +133,3 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
     assert 0.0 <= found <= reach
     assert value(found) <= min(values) * (1.0 + 1e-13)
     assert abs(found - grid[int(np.argmin(values))]) <= 1.01 * reach / 200.0
-
-
-# --- shared directions
-@seeds
-@few
-def test_recombined_directions_keep_messages_and_products(seed):
-    rng = np.random.default_rng(seed)
-    blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
-    sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
-    shared = SharedDirections(N, Engine(1))
-
-    def agree():
-        assert len(shared) == sum(map(len, sent))
-        for m, (block, directions) in enumerate(zip(blocks, sent)):
-            mine = shared.of(m)
-            np.testing.assert_allclose(shared.messages[mine], directions @ block.T, atol=1e-12)
-            for other in range(3):
-                products = directions @ directions.T if m == other else 0.0
-                np.testing.assert_allclose(
-                    shared.products[np.ix_(mine, shared.of(other))], products, atol=1e-12
-                )
-
-    for _ in range(25):
-        m = int(rng.integers(3))
-        if len(sent[m]) > 4:
-            n = int(rng.integers(2, 5))
-            rotation = np.linalg.qr(rng.normal(size=(n, int(rng.integers(1, n)))))[0].T
-            sent[m] = np.vstack([rotation @ sent[m][:n], sent[m][n:]])
-            shared.recombine(m, rotation)
-        else:
-            d = rng.normal(size=6)
-            sent[m] = np.vstack([sent[m], d])
-            shared.add_to([m], blocks[m] @ d, sent[m] @ d)
-        agree()
-    again = SharedDirections(N, Engine(1))
-    again.restore(shared.export())
-    np.testing.assert_array_equal(again.messages, shared.messages)
-    with pytest.raises(ValueError, match="messages"):
-        SharedDirections(N + 1, Engine(1)).restore(shared.export())

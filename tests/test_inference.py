@@ -1,6 +1,5 @@
 """Standard errors, tests and fit statistics, against statsmodels, closed forms and simulation."""
 
-import json
 import warnings
 
 import numpy as np
@@ -15,7 +14,7 @@ from fastadmm.inference.likelihood import joint_gram, joint_products
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from run_tools import run
+from run_tools import refuses, run, told
 
 sm = pytest.importorskip("statsmodels.api")
 
@@ -147,8 +146,7 @@ def test_families_agree_with_statsmodels(loss, covariance):
 def test_a_model_without_residuals_has_no_standard_errors(loss):
     X, y = np.random.default_rng(10).standard_normal((20, 2)), np.ones(20)
     model = ADMMSharingRegressor(parties=2, loss=loss, n_threads=1).fit(X, y)
-    with pytest.raises(InputError, match="meets every target exactly"):
-        model.inference(X, y)
+    refuses(InputError, "meets every target exactly", model.inference, X, y)
 
 
 def test_successes_of_trials_agree_with_statsmodels():
@@ -260,8 +258,7 @@ def test_what_has_no_standard_errors_is_refused(options, message):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # one without a penalty has no certificate
         model.fit(X, y)
-    with pytest.raises((ConfigError, InputError), match=message):
-        model.inference(X, y)
+    refuses((ConfigError, InputError), message, model.inference, X, y)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -306,9 +303,7 @@ def trained(tmp_path_factory):
 def test_a_run_in_raw_units(trained, capsys):
     X, y = data("breast cancer")
     peer = sm.Logit(y, sm.add_constant(X, prepend=False)).fit(disp=0, method="newton", tol=1e-13)
-    capsys.readouterr()
-    assert run("infer", trained / "run", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = told(capsys, "infer", trained / "run")
     rows = document["weights"]
     assert [row["feature"] for row in rows][-2:] == ["worst texture", "intercept"]
     np.testing.assert_allclose([row["weight"] for row in rows], peer.params, rtol=1e-5)

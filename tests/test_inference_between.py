@@ -37,7 +37,7 @@ from fastadmm.runs.train import start_run
 
 from federation_tools import Parties, confirmed
 from rounds_tools import NAMES, begin, data_of, separate, train
-from run_tools import run, write_blocks
+from run_tools import refuses, run, write_blocks
 
 TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
@@ -153,8 +153,7 @@ def test_combinations_are_refused_where_they_are_seen():
         return between(other, weights, 0.0, "model")
 
     twice = np.column_stack([first[:, :2], first[:, 0] + first[:, 1]])
-    with pytest.raises(InputError, match=r"'p0\.\d' is a combination of other columns"):
-        again(twice, second)
+    refuses(InputError, r"'p0\.\d' is a combination of other columns", again, twice, second)
     with pytest.raises(InputError, match=r"a column of p[01] is a combination of other columns"):
         again(first, np.column_stack([second[:, :3], first[:, 0]]))
 
@@ -164,14 +163,11 @@ def test_what_a_coordinator_says_is_looked_at():
     with Engine(1) as engine:
         party = InferenceParty("p0", made.blocks[0], weights[0], list("abc"), np.ones(3), engine)
         good = {"ridge": 0.0, "covariance": np.eye(3), "step": np.zeros(3), "about": "{}"}
-        with pytest.raises(FormatError, match="before call 'span'"):
-            party.answer("learn", good)
+        refuses(FormatError, "before call 'span'", party.answer, "learn", good)
         for first, last in ((2, 2), (3, 1), (0, 4)):
-            with pytest.raises(FormatError, match="of 3"):
-                party.answer("span", {"ridge": 0.0, "first": first, "last": last})
+            refuses(FormatError, "of 3", party.answer, "span", {"ridge": 0.0, "first": first, "last": last})
         party.answer("span", {"ridge": 0.0, "first": 0, "last": 3})
-        with pytest.raises(FormatError, match="not about 3 columns"):
-            party.answer("learn", {**good, "covariance": np.eye(2)})
+        refuses(FormatError, "not about 3 columns", party.answer, "learn", {**good, "covariance": np.eye(2)})
         fit = dict.fromkeys(vars(between(made, weights, 0.0, "model")[0].fit), 1.0)
         told = {"loss": "squared", "covariance": "model", "shrunk": False, "fit": fit, "overall": None}
         wrong = [
@@ -180,8 +176,7 @@ def test_what_a_coordinator_says_is_looked_at():
         ]
         texts = [json.dumps({**told, **change}) for change in wrong]
         for about in ("", "[]", "[" * 2000, "{}", *texts):
-            with pytest.raises(FormatError, match="no description of a fit"):
-                party.answer("learn", {**good, "about": about})
+            refuses(FormatError, "no description of a fit", party.answer, "learn", {**good, "about": about})
     assert party.found is None
 
 
@@ -236,8 +231,7 @@ def inferred(folder, out):
     """What all parties answer once their owners have approved, and where these find their own."""
     run = folder / "labels" / "run"
     with closing(Parties(folder)) as parties:
-        with pytest.raises(WaitingError, match="have not approved"):
-            ask_inference(parties.ask, run, out, **ASK)
+        refuses(WaitingError, "have not approved", ask_inference, parties.ask, run, out, **ASK)
         for name in NAMES:
             with pytest.raises(ConfigError, match="--data"):
                 agent_approve(asked_files(folder / name / "agent")[0], None, folder / name / "agent")
@@ -286,8 +280,7 @@ def asked(by_hand, tmp_path, quiet):
         return parties.ask(name, raw, seconds)
 
     with closing(Parties(folder)) as parties:
-        with pytest.raises(WaitingError):
-            ask_inference(keep, folder / "labels" / "run", tmp_path / "out", **ASK)
+        refuses(WaitingError, "", ask_inference, keep, folder / "labels" / "run", tmp_path / "out", **ASK)
         _, path = approved(folder, NAMES[0])
         task = request_of(open_envelope(sent[0], len(sent[0]), "t"), -1, "t")
 
@@ -337,13 +330,12 @@ def test_private_runs_and_sums_only_have_none(asked, tmp_path, monkeypatch):
         (private, "a private run: standard errors are exact"),
     ):
         (run / "run.toml").write_text(text)
-        with pytest.raises(ConfigError, match=words):
-            ask_inference(parties.ask, run, tmp_path / "none", **ASK)
+        refuses(ConfigError, words, ask_inference, parties.ask, run, tmp_path / "none", **ASK)
     # A party does not rely on the coordinator to know it.
     edit(path, requests=9)
     for which in ("PRIVATE", "SUMS"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"fastadmm.between.scoring.{which}", ("subspace",))
+            patch.setattr(f"fastadmm.between.host.{which}", ("subspace",))
             assert ask() == "privacy"
 
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.judging.judgement import auc_interval, judgement
-from fastadmm.judging.looks import say
-from fastadmm.judging.ranking import rank_rows
+from fastadmm.judging.looks import rank_rows, say
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.scorecard import bin_edges, bin_weights, score_drift, stability_index
 
-from run_tools import refused, run, write_blocks
+from run_tools import refused, refuses, run, write_blocks
 from sklearn import metrics
 
 
@@ -152,8 +151,7 @@ def test_what_cannot_be_judged_is_said():
     assert "same score" in document["notes"][0]
     assert document["ranking"]["ks"] == 0.0
     for threshold, said in ((1.5, "no probability"), (-0.1, "no probability")):
-        with pytest.raises(ConfigError, match=said):
-            judgement(loss, y, z, None, threshold)
+        refuses(ConfigError, said, judgement, loss, y, z, None, threshold)
     assert judgement(get_loss("squared"), y, z, None) == {}
     with pytest.raises(ConfigError, match="two classes"):
         judgement(get_loss("squared"), y, z, None, 0.5)

@@ -15,16 +15,14 @@ from fastadmm.kernels.csr import (
     csr_accumulate_images,
     csr_accumulate_transposed,
     csr_column_squares,
-    csr_product,
     csr_products,
 )
 from fastadmm.kernels.dense_products import (
     dense_accumulate_transposed,
     dense_column_squares,
     dense_gram,
-    dense_product,
     dense_products,
-    rough_dense_gram,
+    dense_rough_gram,
 )
 from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
 from fastadmm.kernels.logistic import logistic
@@ -213,7 +211,7 @@ def test_dense_gram_matrices(n, d, weighted):
     matrix, weight = rng.normal(size=(n, d)), rng.random(n) if weighted else np.empty(0)
     start, stop = 7, n - 2
     expected = 1.0 + naive.gram(matrix[start:stop], weight[start:stop] if weighted else np.ones(stop - start))
-    for kernel, name, tolerance in ((dense_gram, "dsyrk", 1e-12), (rough_dense_gram, "ssyrk", 1e-4)):
+    for kernel, name, tolerance in ((dense_gram, "dsyrk", 1e-12), (dense_rough_gram, "ssyrk", 1e-4)):
         out = np.ones((d, d))
         kernel(matrix, weight, 64, routine(name), out, start, stop)
         np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=tolerance)
@@ -239,7 +237,7 @@ def test_csr_rows_of_every_length(ones):
     parts = indptr, indices, None if ones else data
     for start, stop in [(0, n), *((k, k + 1) for k in range(0, n, 3)), (n, n)]:
         out = np.full(n, -99.0)
-        csr_product(*parts, x, out, start, stop)
+        csr_products(*parts, x[np.newaxis], out[np.newaxis], start, stop)
         np.testing.assert_array_equal(out[start:stop], expected[start:stop])
         several = np.full((2, n), -99.0)
         csr_products(*parts, np.array([x, -2.0 * x]), several, start, stop)
@@ -259,7 +257,7 @@ def test_csr_rows_of_every_length(ones):
             np.testing.assert_array_equal(found.T, sums)
     strided = np.zeros((2, d)).T  # neither x nor the sums need be contiguous
     strided[:, 0] = x
-    csr_product(*parts, strided[:, 0], out, 0, n)
+    csr_products(*parts, strided[:, 0][np.newaxis], out[np.newaxis], 0, n)
     np.testing.assert_array_equal(out, expected)
     csr_accumulate_transposed(*parts, vectors[0], strided[:, 1], 0, n)
     np.testing.assert_array_equal(strided[:, 1], sums_of(indptr, indices, data, vectors[0], d))
@@ -281,7 +279,7 @@ def test_csr_rows_keep_to_themselves(bad):
     touched = np.array([7 in indices[a:b] for a, b in itertools.pairwise(indptr)])
     x, out = rng.normal(size=50), np.zeros(n)
     x[7] = bad
-    csr_product(indptr, indices, data, x, out, 0, n)
+    csr_products(indptr, indices, data, x[np.newaxis], out[np.newaxis], 0, n)
     np.testing.assert_array_equal(np.isfinite(out), ~touched)
     row = int(np.flatnonzero(np.diff(indptr) == 5)[0])
     vectors, images, alone = rng.normal(size=(4, n)), np.zeros((50, 4)), np.zeros(50)
@@ -309,13 +307,13 @@ def test_dense_kernels(shape):  # (41, 600): products of several vectors in grou
     rows = slice(start, stop)
 
     out = np.full(n, -99.0)
-    dense_product(matrix, x, out, start, stop)
+    dense_products(matrix, x[np.newaxis], out[np.newaxis], start, stop)
     np.testing.assert_allclose(out[rows], matrix[rows] @ x, rtol=1e-14, atol=1e-15 * max(d, 10))
     assert (np.delete(out, np.arange(n)[rows]) == -99.0).all()
 
     alone = np.full(n, -99.0)
     for i in range(start, stop):  # a row's bits do not depend on how rows are grouped
-        dense_product(matrix, np.repeat(x, 2)[::2], alone, i, i + 1)
+        dense_products(matrix, np.repeat(x, 2)[::2][np.newaxis], alone[np.newaxis], i, i + 1)
     np.testing.assert_allclose(alone, out, rtol=0 if COMPILED else 1e-14, atol=0 if COMPILED else 1e-14)
 
     several, among = np.full((3, n), -99.0), np.array([x, 0.5 * x, -x])

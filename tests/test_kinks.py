@@ -12,9 +12,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.line_length import best_length
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import get_constraint
-from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
-from fastadmm.problem.regularizers import GroupLasso, get_regularizer
+from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize_scalar
@@ -33,21 +32,6 @@ def small_problem(loss, regularizer="l1"):
     return make_problem(
         [X[:, :3], X[:, 3:]], y, loss=loss, lam=1e-2, regularizer=regularizer, sample_weight=weight
     )
-
-
-@pytest.mark.parametrize(("loss", "steepest"), [("hinge", 1.0), ("quantile", 0.5)])
-@pytest.mark.parametrize("width", [2.0, 0.3, 1e-3])
-def test_bias_is_what_smoothing_adds_to_the_gap(loss, steepest, width):
-    problem, z = small_problem(loss), np.random.default_rng(5).standard_normal(N)
-    with Engine(1) as engine:
-        smoothing = Smoothing(problem, engine)
-        smoothing.width = width
-        u = smoothing.gradient(z)
-        bias = smoothing.bias(z, u)
-    used = problem.weight > 0.0
-    p = np.abs(u[used]) / problem.weight[used]
-    formula = width * float(problem.weight[used] @ (p * (steepest - p)))
-    assert bias == pytest.approx(formula, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "quantile"])
@@ -115,57 +99,6 @@ def test_few_rounds_for_losses_with_kinks(loss, lam, regularizer, asked):
     blocks = np.array_split(X, 3, axis=1) if regularizer == "l2" else [X[:, a::3] for a in range(3)]
     problem = make_problem(blocks, y if loss == "hinge" else scale(y), **more)
     assert solve(problem, SolverOptions(**asked)).status is Status.CONVERGED
-
-
-@pytest.mark.parametrize("regularizer", ["group_lasso", "l1"])
-@pytest.mark.parametrize("constraint", ["all", "nonnegative", "ball:0.5"])
-def test_dummy_columns_do_not_slow_a_party(regularizer, constraint):
-    # Levels of several attributes: each attribute's columns sum to one, so that the Gram matrix is singular.
-    rng = np.random.default_rng(8)
-    block = np.hstack([np.eye(5)[rng.integers(0, 5, 300)] for _ in range(6)])
-    block[:, 10:15] = block[:, 5:10] + (rng.random((300, 5)) < 0.01)
-    w = block @ rng.standard_normal(30) + 0.1 * rng.standard_normal(300)
-    chosen = get_regularizer(regularizer)
-    if isinstance(chosen, GroupLasso):
-        chosen = GroupLasso((tuple(tuple(range(a, a + 3)) for a in range(0, 30, 3)),)).of_party(0, 30, "p")
-    limit = get_constraint(constraint)
-    lipschitz = np.linalg.norm(block, 2) ** 2
-    with Engine(1) as engine:
-        update, _ = choose_penalised(as_block(block), chosen, limit)
-        update.prepare(engine)
-        for mu in (10.0, 1e-2):
-            x, penalty = update.solve(w, mu, np.zeros(30), engine), PartyPenalty(chosen, limit, mu)
-            moved = penalty.prox(x - block.T @ (block @ x - w) / lipschitz, 1.0 / lipschitz) - x
-            assert np.abs(moved).max() <= 1e-10
-
-
-@pytest.mark.parametrize("share", [10.0, 0.9, 0.3])
-@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer, share):
-    # Proximal gradient takes as many steps as the squares of columns differ: none of small ones moved.
-    rng = np.random.default_rng(2)
-    sizes = 10.0 ** rng.uniform(-2.0, 3.0, 12)
-    block = rng.standard_normal((60, 12)) * sizes
-    w = block @ (rng.standard_normal(12) / sizes) + 0.1 * rng.standard_normal(60)
-    chosen = get_regularizer(regularizer)
-    if isinstance(chosen, GroupLasso):
-        chosen = GroupLasso((tuple((j,) for j in range(12)),)).of_party(0, 12, "p")
-    gram, right, mu = block.T @ block, block.T @ w, 1e-3
-
-    def solution(radius):
-        with Engine(1) as engine:
-            update, _ = choose_penalised(as_block(block), chosen, get_constraint(f"ball:{radius!r}"))
-            update.prepare(engine)
-            return update.solve(w, mu, np.zeros(12), engine)
-
-    free = float(np.linalg.norm(solution(1e6)))
-    x = solution(share * free)
-    assert np.linalg.norm(x) <= share * free * (1.0 + 1e-14)
-    pull = right - gram @ x
-    multiplier = float(pull @ x - mu * np.abs(x).sum()) / float(x @ x) if share < 1.0 else 0.0
-    pull = pull - multiplier * x - mu * np.sign(x)
-    pull = np.where(x == 0.0, np.maximum(np.abs(pull) - mu, 0.0), pull)
-    assert (np.abs(pull) <= 1e-10 * (np.abs(right) + np.abs(gram) @ np.abs(x))).all()
 
 
 @pytest.mark.representatives(5)
@@ -245,28 +178,3 @@ def test_lengths_and_positions_where_a_segment_turns_steep():
         found = best_position(problem, model, proposal, [flat], engine)
         ends = [float((np.exp(base + t * along) - problem.y) @ along) for t in (found - 4e-9, found + 4e-9)]
     assert ends[0] < 0.0 < ends[1]
-
-
-def test_length_along_a_line_of_several_classes_takes_few_evaluations():
-    """Classes that move together bend little, but each alone much: Newton's steps were a thousandth long."""
-    rng = np.random.default_rng(4)
-    X, y = rng.standard_normal((N, 2)), np.tile(np.arange(3), N)[:N]
-    problem = make_problem([X[:, :1], X[:, 1:]], y, loss="multinomial", n_classes=3)
-    base, along = rng.standard_normal(3 * N), rng.standard_normal(3 * N) + 300.0
-    evaluate, lengths = type(problem.loss).evaluate, []
-
-    def counted(*given):
-        lengths.append(evaluate(problem.loss, *given))
-        return lengths[-1]
-
-    def slope(t):
-        gradient = np.empty(3 * N)
-        evaluate(problem.loss, base + t * along, problem.y, problem.weight, gradient, engine)
-        return float(gradient @ along)
-
-    with Engine(1) as engine, pytest.MonkeyPatch.context() as patch:
-        linear = -slope(0.3)  # so that the least is there
-        patch.setattr(type(problem.loss), "evaluate", lambda self, *given: counted(*given))
-        found = best_length(problem, base, along, linear, 0.0, engine)
-    assert found == pytest.approx(0.3, abs=1e-5)
-    assert len(lengths) < 30

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, tables, threads
-from fastadmm.data_tools.alignment import align, rows_of, table_ids
+from fastadmm.data_tools import columns, opening, tables
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.csv_table import CsvFile, read_frame
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.matrices import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.tables import Cells, read_table
 from fastadmm.errors import InputError
@@ -174,40 +173,13 @@ def test_parts_that_do_not_fit_are_named(tmp_path):
         made(tmp_path, "p", "none", "shop.csv")
 
 
-@pytest.mark.parametrize("texts", [False, True])
-def test_ids_are_joined_as_sets_are(tmp_path, texts):
-    rng = np.random.default_rng(8)
-    own = [rng.choice(60, 40, replace=False) for _ in range(2)]
-    names = [[f"é{i}" if texts and i % 3 == 0 else str(i) for i in ids.tolist()] for ids in own]
-    names[1] = [name for name in names[1] if not texts or "é" not in name]  # text here, numbers there
-    found = []
-    for k, ids in enumerate(names):
-        path = tmp_path / f"{k}.csv"
-        path.write_text("id,v\n" + "".join(f"{i},1\n" for i in ids), encoding="utf-8")
-        found.append(table_ids(read_table(path, cells=Cells(id="id")), "id"))
-    alignment, report = align(found)
-    both = set(names[0]) & set(names[1])
-    assert set(alignment.texts) == both
-    for ids, known in zip(found, names):
-        assert [known[i] for i in rows_of(ids, alignment)] == alignment.texts
-        assert ids.texts() == sorted(known)
-    alone = [i for i in names[0] if i not in both]
-    assert f"{len(alone)} ids are not in every table ({', '.join(map(repr, alone[:3]))}" in report[0]
-
-
 def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
-    assert list(threads.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
+    assert list(opening.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
-        list(threads.in_order(lambda i: 1 // (i - 7), range(50)))
-    seen: list[int] = []
-    with threads.on_threads(3) as every:
-        every(seen.append, range(20))
-        assert sorted(seen) == list(range(20))
-        with pytest.raises(ZeroDivisionError):
-            every(lambda i: seen.append(1 // (i - 2)), range(5))
+        list(opening.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
-def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):
+def test_libsvm_text_is_read_as_token_by_token(tmp_path):
     blocks = [
         "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n", " 1\t1:2\n \n2 3:4\r\n\r\n# 5\n-0 9:1",
         "1 1:1 # 2:3\n2 3:4\n", "# a:b 'c'\n1\n", "1 007:2 10:1\n", "1 1:1\x0b\n", "",
@@ -220,23 +192,22 @@ def test_libsvm_text_is_read_as_token_by_token(tmp_path, monkeypatch):
         ))
     ]  # fmt: skip
     for k, text in enumerate(blocks):
-        path = tmp_path / f"{k}.txt"
-        path.write_text(text + "\n")
+        path, raw = tmp_path / f"{k}.txt", (text + "\n").encode()
+        path.write_bytes(raw)
+        lines = [tokens for line in text.split("\n") if (tokens := line.split("#")[0].split())]
         for zero_based, width in ((False, None), (True, None), (False, 8)):
-            seen = []
-            for way in (LibsvmSource._parse_plain, lambda self, text: None):
-                source = LibsvmSource([SourceFile(path)], n_features=width, zero_based=zero_based)
-                try:
-                    with monkeypatch.context() as patch:
-                        patch.setattr(LibsvmSource, "_parse_plain", way)
-                        (block,) = source.blocks()
-                except InputError as error:
-                    seen.append(str(error))
-                    continue
-                X = block.X
-                parts = (X.data, X.indices, X.indptr, block.labels)
-                seen.append(repr([X.shape, *(part.tolist() for part in parts)]))
-            assert seen[0] == seen[1], text
+            source = LibsvmSource([SourceFile(path)], n_features=width, zero_based=zero_based)
+            found, fault = source._parse_plain(raw), str(source._fault(raw, 1, "a.txt"))
+            # What is wrong is named, and only then.
+            assert (found is None) != (fault == "a.txt: line 1: not LIBSVM text"), text
+            if found is None:
+                continue
+            X, y = found
+            assert y.tolist() == [float(label) for label, *_ in lines]
+            for own, (_, *tokens) in zip(X, lines, strict=True):
+                pairs = [token.split(":") for token in tokens]
+                assert own.indices.tolist() == [int(index) - (not zero_based) for index, _ in pairs]
+                assert own.data.tolist() == [float(value) for _, value in pairs]
     assert LibsvmSource([SourceFile(tmp_path / "0.txt")])._parse_plain(blocks[1].encode()) is not None
 
 

@@ -7,7 +7,7 @@ from fastadmm.errors import FormatError, PrivacyBudgetError, StorageError
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.ledger import Charge, Ledger
 
-from run_tools import Killed, flipped, within
+from run_tools import Killed, flipped, refuses, within
 
 OLD = (
     '{"format": "fastadmm-privacy-ledger", "version": "1.0"}\n'
@@ -61,23 +61,19 @@ def test_every_truncation_is_refused_or_harmless(tmp_path):
     path = tmp_path / "l"
     good = written(path)
     for size in range(len(good)):
-        with pytest.raises(ledger_file._Refused):
-            ledger_file._parse(good[:size])
+        refuses(ledger_file._Refused, "", ledger_file._parse, good[:size])
     for size in (0, 1, 100, len(good) // 2, len(good) - 1):
         path.write_bytes(good[:size])
-        with pytest.raises(FormatError, match="not a privacy ledger"):
-            Ledger(path)
+        refuses(FormatError, "not a privacy ledger", Ledger, path)
 
 
 def test_a_lost_line_is_missed(tmp_path):
     path = tmp_path / "l"
     lines = written(path).splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(FormatError, match=r"line 20: not a privacy ledger: 1 line\(s\) after it are missing"):
-        Ledger(path)
+    refuses(FormatError, r"line 20: not a privacy ledger: 1 line\(s\) after it are missing", Ledger, path)
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
-    with pytest.raises(FormatError, match="line 5: not a privacy ledger: its digest is another"):
-        Ledger(path)
+    refuses(FormatError, "line 5: not a privacy ledger: its digest is another", Ledger, path)
     path.write_bytes(b"".join([*lines[:4], lines[5], lines[4], *lines[6:]]))
     assert cost(path) is None
 
@@ -96,8 +92,7 @@ def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
         lambda: ledger.charge(charges(1)[0], 9.0, 1e-5),
         lambda: ledger.reserve(charges(1), 9.0, 1e-5),
     ):
-        with pytest.raises(FormatError, match="line 1: not a privacy ledger"):
-            attempt()
+        refuses(FormatError, "line 1: not a privacy ledger", attempt)
         assert path.read_bytes() == content
     assert os.listdir(tmp_path) == ["notes"]
 
@@ -105,17 +100,13 @@ def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
 def test_what_is_no_file_is_refused_and_no_new_line_is_an_old_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(FormatError, match="not a regular file"):
-            Ledger(path)
-    with pytest.raises(StorageError):
-        Ledger(tmp_path / "absent" / "l").charge(charges(1)[0], 9.0, 1e-5)
+        refuses(FormatError, "not a regular file", Ledger, path)
+    refuses(StorageError, "", Ledger(tmp_path / "absent" / "l").charge, charges(1)[0], 9.0, 1e-5)
     # A refused charge leaves no file.
     tmp_path = within(tmp_path)
     ledger = Ledger(tmp_path / "l")
-    with pytest.raises(PrivacyBudgetError):
-        ledger.charge(Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
-    with pytest.raises(PrivacyBudgetError):
-        ledger.reserve([Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
+    refuses(PrivacyBudgetError, "", ledger.charge, Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
+    refuses(PrivacyBudgetError, "", ledger.reserve, [Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
     assert os.listdir(tmp_path) == []
     # A new line is no old one.
     tmp_path = within(tmp_path)
@@ -212,8 +203,7 @@ def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path)
     assert path.read_text() == OLD  # reading changes nothing
     # Rows are not known, so they are any rows: of the party of that name, and of the labels.
     labels = Charge("new", "rows", "anyone", "randomised labels", pure=0.5, role="labels")
-    with pytest.raises(PrivacyBudgetError):
-        ledger.charge(labels, 1.2, 1e-5)
+    refuses(PrivacyBudgetError, "", ledger.charge, labels, 1.2, 1e-5)
     with pytest.raises(PrivacyBudgetError):
         ledger.charge(Charge("new", "rows", "bank", "message 1", gdp=0.1), 0.45, 1e-5)
     # The run that made them goes on without paying twice.
@@ -253,8 +243,7 @@ def test_changes_by_others_are_noticed(tmp_path):
     damaged[len(backup) // 2] ^= 1
     path.write_bytes(damaged)
     for ledger in (one, other):
-        with pytest.raises(FormatError, match="not a privacy ledger"):
-            ledger.charge_all(made[7:], 100.0, 1e-5)
+        refuses(FormatError, "not a privacy ledger", ledger.charge_all, made[7:], 100.0, 1e-5)
     path.write_bytes(later)
     for ledger in (one, other):
         ledger.check_all(made[:1], 100.0, 1e-5)
@@ -276,6 +265,5 @@ def test_what_is_changed_in_place_is_refused_at_the_next_charge(tmp_path, where)
     raw = bytearray(path.read_bytes())
     raw[int(where * len(raw))] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(FormatError, match="not a privacy ledger"):
-        ledger.charge(charges(9)[8], 100.0, 1e-5)
+    refuses(FormatError, "not a privacy ledger", ledger.charge, charges(9)[8], 100.0, 1e-5)
     assert path.read_bytes() == bytes(raw)

@@ -13,7 +13,7 @@ from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, Spent
 from fastadmm.privacy.ledger import Charge, Ledger, limit_words, spent_words
 
-from run_tools import flipped, in_file, refused, run, within
+from run_tools import flipped, in_file, printed, refused, refuses, run, told, within
 
 ACCOUNT = Account("rows", "bank", "features", "columns")
 DELTA = 1e-5
@@ -40,12 +40,9 @@ def ledger(request, tmp_path):
 def test_no_run_may_spend_more_than_the_ledger_states(ledger):
     ledger.state_limit(2.0, DELTA)
     ledger.charge(gaussian(1, 1.0), 100.0, DELTA)
-    with pytest.raises(
-        PrivacyBudgetError, match="of 2 at delta 1e-05, which the ledger states; nothing was sent"
-    ):
-        ledger.charge(gaussian(2, 1.9), 100.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-        ledger.reserve([gaussian(2, 1.9)], 100.0, DELTA)
+    words = "of 2 at delta 1e-05, which the ledger states; nothing was sent"
+    refuses(PrivacyBudgetError, words, ledger.charge, gaussian(2, 1.9), 100.0, DELTA)
+    refuses(PrivacyBudgetError, "which the ledger states", ledger.reserve, [gaussian(2, 1.9)], 100.0, DELTA)
     with pytest.raises(PrivacyBudgetError, match="of 1 at delta 1e-05; nothing"):
         ledger.charge(gaussian(2, 0.5), 1.0, DELTA)  # what the run is allowed counts besides
     ledger.charge(charge(3, Account("rows", "bank", "labels"), pure=2.0), 100.0, DELTA)
@@ -56,20 +53,15 @@ def test_no_run_may_spend_more_than_the_ledger_states(ledger):
 
 def test_a_limit_is_stated_once(ledger):
     ledger.charge(gaussian(1, 1.0), 1.0, DELTA)
-    with pytest.raises(
-        PrivacyBudgetError, match=r"bank: epsilon 1 at delta 1e-05 has been spent, more than 0\.5"
-    ):
-        ledger.state_limit(0.5, DELTA)
+    words = r"bank: epsilon 1 at delta 1e-05 has been spent, more than 0\.5"
+    refuses(PrivacyBudgetError, words, ledger.state_limit, 0.5, DELTA)
     for epsilon, delta in ((np.inf, DELTA), (0.0, DELTA), (1.0, 0.0), (np.nan, DELTA), (1.0, 1.0)):
-        with pytest.raises(ConfigError, match="must be positive"):
-            ledger.state_limit(epsilon, delta)
+        refuses(ConfigError, "must be positive", ledger.state_limit, epsilon, delta)
     ledger.state_limit(2.0, 1e-6)
     ledger.state_limit(2.0, 1e-6)
     for epsilon, delta in ((3.0, 1e-6), (1.5, 1e-6), (2.0, DELTA)):
-        with pytest.raises(
-            ConfigError, match="states its limit already, epsilon 2 at delta 1e-06, and states it once"
-        ):
-            ledger.state_limit(epsilon, delta)
+        words = "states its limit already, epsilon 2 at delta 1e-06, and states it once"
+        refuses(ConfigError, words, ledger.state_limit, epsilon, delta)
     assert (ledger.limit.epsilon, ledger.limit.delta) == (2.0, 1e-6)
 
 
@@ -77,8 +69,7 @@ def test_a_run_of_another_delta_does_not_change_how_the_ledger_counts(ledger):
     ledger.charge(gaussian(1, 1.0), 2.0, DELTA)
     assert ledger.limit.delta == DELTA
     third = gaussian(2, 1.2, 1e-3)  # at delta 1e-5 it costs more
-    with pytest.raises(PrivacyBudgetError, match="at delta 1e-05"):
-        ledger.charge(third, 2.0, 1e-3)
+    refuses(PrivacyBudgetError, "at delta 1e-05", ledger.charge, third, 2.0, 1e-3)
     assert ledger.limit.delta == DELTA
     with pytest.raises(PrivacyBudgetError, match="at delta 1e-09"):  # nor is a run allowed more at its own
         ledger.charge(gaussian(3, 0.5), 1.6, 1e-9)
@@ -89,8 +80,7 @@ def test_limits_are_of_files_and_protected(tmp_path):
     Ledger(path).state_limit(1.0, DELTA)
     open_before = Ledger(path)
     Ledger(path).charge(gaussian(1, 0.6), 9.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-        open_before.charge(gaussian(2, 0.9), 9.0, DELTA)
+    refuses(PrivacyBudgetError, "which the ledger states", open_before.charge, gaussian(2, 0.9), 9.0, DELTA)
     good = path.read_bytes()
     for bit in range(8 * len(good)):
         try:
@@ -98,8 +88,7 @@ def test_limits_are_of_files_and_protected(tmp_path):
         except ledger_file._Refused:
             continue
     for size in range(len(good)):
-        with pytest.raises(ledger_file._Refused):
-            ledger_file._parse(good[:size])
+        refuses(ledger_file._Refused, "", ledger_file._parse, good[:size])
     # What is charged, stated and set aside by one name holds for the others.
     tmp_path = within(tmp_path)
     first = Ledger(tmp_path / "l")
@@ -136,20 +125,17 @@ def test_an_older_ledger_is_counted_as_it_was_until_its_owner_says_more(tmp_path
     assert Ledger(path).limit is None
     assert path.read_bytes().startswith(older()[:60])
     Ledger(path).state_limit(2.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
-        Ledger(path).charge(gaussian(3, 1.9), 9.0, DELTA)
+    refuses(PrivacyBudgetError, "which the ledger states", Ledger(path).charge, gaussian(3, 1.9), 9.0, DELTA)
     assert len(Ledger(path).charges) == 2
 
 
 def test_the_command_states_a_limit_and_shows_it(tmp_path, capsys):
     path = tmp_path / "own.jsonl"
-    assert run("privacy", path, "--set-limit", 3, "--delta", 1e-6) == ExitCode.OK
-    assert (
-        "limit  epsilon 3.0 at delta 1e-06 for each account, as its owner stated" in capsys.readouterr().out
+    assert "limit  epsilon 3.0 at delta 1e-06 for each account, as its owner stated" in printed(
+        capsys, "privacy", path, "--set-limit", 3, "--delta", 1e-6
     )
     assert "states its limit already" in refused(capsys, ExitCode.CONFIG, "privacy", path, "--set-limit", 4)
-    assert run("privacy", path, "--json") == ExitCode.OK
-    assert json.loads(capsys.readouterr().out) == {"limit": {"epsilon": 3.0, "delta": 1e-6}, "accounts": []}
+    assert told(capsys, "privacy", path) == {"limit": {"epsilon": 3.0, "delta": 1e-6}, "accounts": []}
     assert run("privacy", tmp_path, "--set-limit", 4) != ExitCode.OK
     assert "name the file of a ledger" in capsys.readouterr().err
 

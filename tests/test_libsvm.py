@@ -6,13 +6,15 @@ import lzma
 
 import numpy as np
 import pytest
-from fastadmm.data_tools import libsvm, opening
-from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools import matrices, opening
+from fastadmm.data_tools.matrices import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+
+from run_tools import refuses
 
 
 def naive(text, width, zero_based=False):
@@ -96,18 +98,15 @@ def test_lines_without_end_comments_and_zero_based_columns(tmp_path, monkeypatch
     path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
     X, _ = read(path, zero_based=True)
     np.testing.assert_array_equal(X, [[7, 0, 1], [0, 1, 0]])
-    with pytest.raises(InputError, match=r"line 1: index 0, .*--set zero_based=true"):
-        read(path)
+    refuses(InputError, r"line 1: index 0, .*--set zero_based=true", read, path)
     # Huge index without declared features.
     path.write_bytes(b"1 1:1\n0 1999999999:1\n")
-    with pytest.raises(InputError, match=r"line 2: index '1999999999' asks for more than .*--features"):
-        read(path)
+    refuses(InputError, r"line 2: index '1999999999' asks for more than .*--features", read, path)
     # Line without end.
     monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
     path = tmp_path / "a"
     path.write_bytes(GOOD + bytes(1 << 14))
-    with pytest.raises(InputError, match="line 51 is longer than"):
-        read(path, block_bytes=1 << 10)
+    refuses(InputError, "line 51 is longer than", read, path, block_bytes=1 << 10)
 
 
 GOOD = b"1 1:1 2:1\n" * 50
@@ -128,13 +127,12 @@ GOOD = b"1 1:1 2:1\n" * 50
 def test_faults_name_line_and_token(tmp_path, line, message, block):
     path = tmp_path / "bad.txt"
     path.write_bytes(GOOD + line + b"\n" + GOOD)
-    with pytest.raises(InputError, match=f"bad.txt: {message}"):
-        read(path, n_features=5, block_bytes=block)
+    refuses(InputError, f"bad.txt: {message}", read, path, n_features=5, block_bytes=block)
 
 
 @pytest.mark.parametrize("most", [0, 1 << 14, 1 << 30])
 def test_what_is_kept_comes_back_to_the_last_bit(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(libsvm, "CACHE_BYTES", most)
+    monkeypatch.setattr(matrices, "CACHE_BYTES", most)
     monkeypatch.setattr(opening, "BLOCK_BYTES", 2000)
     rng = np.random.default_rng(0)
     lines = [f"{i % 3} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(rng.normal(size=i % 9).tolist(), 1))

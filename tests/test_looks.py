@@ -21,7 +21,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelWriter, open_labels
 from fastadmm.store.partition import open_partition
 
-from run_tools import run
+from run_tools import printed, refused, refuses, run, told
 
 N = 300
 Y = np.random.default_rng(0).random(N) < 0.3
@@ -150,9 +150,7 @@ def test_rows_of_training(tmp_path, capsys):
     assert run("train", tmp_path / "train.parts", "-o", tmp_path / "run", "--quiet") == 0
     for rows, count in ((slice(200, None), 0), (slice(150, None), 50), (slice(0, 200), 200)):
         test = table(tmp_path / f"t{count}.csv", rows, row=np.arange(N) + 1000)
-        capsys.readouterr()
-        assert run("evaluate", tmp_path / "run", test, "--id", "row", "--label", "y", "--json") == 0
-        looks = json.loads(capsys.readouterr().out)["looks"]
+        looks = told(capsys, "evaluate", tmp_path / "run", test, "--id", "row", "--label", "y")["looks"]
         assert looks == [] if not count else f": {count} of " in looks[0]
 
 
@@ -161,10 +159,8 @@ def test_rows_that_ids_only_number_are_known_by_their_columns(test, seen, tmp_pa
     convert(table(tmp_path / "same.csv"), capsys)
     convert(table(tmp_path / "other.csv", u=np.arange(N) % 7), capsys)  # the same labels
     given = ("train", tmp_path / "same.parts", "--test", tmp_path / f"{test}.parts", "-o", tmp_path / "run")
-    assert run(*given, "--quiet", "--json") == 0
-    assert names(json.loads(capsys.readouterr().out).get("looks", ())) == seen
-    assert run("evaluate", tmp_path / "run", tmp_path / f"{test}.parts", "--json") == 0
-    assert names(json.loads(capsys.readouterr().out)["looks"]) == seen
+    assert names(told(capsys, *given, "--quiet").get("looks", ())) == seen
+    assert names(told(capsys, "evaluate", tmp_path / "run", tmp_path / f"{test}.parts")["looks"]) == seen
 
 
 def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
@@ -184,8 +180,7 @@ def test_private_runs_look_at_headers_alone(tmp_path, capsys, monkeypatch):
     private = ("--privacy", "fusion", "--epsilon", 1, "-o", tmp_path / "run", "--json")
     assert run("train", tmp_path / "t.parts", "--test", tmp_path / "other.parts", *private) == 0
     assert "looks" not in json.loads(capsys.readouterr().out)
-    assert run("evaluate", tmp_path / "run", tmp_path / "other.parts", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["looks"] == []
+    assert told(capsys, "evaluate", tmp_path / "run", tmp_path / "other.parts")["looks"] == []
 
 
 def test_labels_among_columns(tmp_path, capsys):
@@ -199,16 +194,14 @@ def test_labels_among_columns(tmp_path, capsys):
     how = ("--host", source, "--id", "id", "--align", tmp_path / "rows.json", "--task", "classification")
     for more, found in (((), ["leak"]), (("--drop", "y"), [])):
         out = ("-o", tmp_path / "host.parts", "--force", "--json")
-        assert run("convert", *how, *more, *out) == 0
-        assert names(json.loads(capsys.readouterr().out)["report"]) == found
+        assert names(json.loads(printed(capsys, "convert", *how, *more, *out))["report"]) == found
 
 
 def test_one_class_is_evaluated_and_not_trained_on(tmp_path, capsys):
     convert(table(tmp_path / "t.csv"), capsys)
     assert run("train", tmp_path / "t.parts", "-o", tmp_path / "run", "--quiet") == 0
     convert(table(tmp_path / "m.csv", ~Y), capsys, "--like", tmp_path / "t.parts")
-    assert run("evaluate", tmp_path / "run", tmp_path / "m.parts", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = told(capsys, "evaluate", tmp_path / "run", tmp_path / "m.parts")
     assert names(found["looks"])[-1] == "one-class"
     assert found["metrics"]["auc"] is None
     assert found["metrics"]["log_loss"] > 0.0
@@ -218,9 +211,8 @@ def test_one_class_is_evaluated_and_not_trained_on(tmp_path, capsys):
         ["scorecard", "bins"],
     ):
         out = [] if command[0] == "columns" else ["-o", tmp_path / "x"]
-        assert run(*command, tmp_path / "m.parts", *out) == 3
-        assert (
-            f"all {np.count_nonzero(~Y)} labels are 'no': two classes are needed" in capsys.readouterr().err
+        assert f"all {np.count_nonzero(~Y)} labels are 'no': two classes are needed" in refused(
+            capsys, 3, *command, tmp_path / "m.parts", *out
         )
 
 
@@ -234,10 +226,8 @@ def test_classes_too_rare():
     assert "--threshold 0.95 [rare]" in judgement(loss, 1.0 - y, -z, None)["looks"][0]
     # A class too rare for folds is called by its label.
     y = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-    with pytest.raises(InputError, match="3 folds: class 'ja' has 1 rows"):
-        make_folds(y, 3, 0, True, ["nein", "ja"])
-    with pytest.raises(InputError, match="validation: class 'ja' has 1 rows"):
-        held_out_rows(y, 0.5, 0, True, ["nein", "ja"])
+    refuses(InputError, "3 folds: class 'ja' has 1 rows", make_folds, y, 3, 0, True, ["nein", "ja"])
+    refuses(InputError, "validation: class 'ja' has 1 rows", held_out_rows, y, 0.5, 0, True, ["nein", "ja"])
 
 
 def test_classes_given_to_a_loss_of_numbers(tmp_path, capsys):

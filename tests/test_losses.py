@@ -3,26 +3,30 @@
 import io
 import math
 import re
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.method.certificate import dual_bound
 from fastadmm.problem.losses import LOSSES, get_loss, parse_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.traits import Traits
 from fastadmm.schemes.registry import choose_scheme
-from fastadmm.solver import solver
 from fastadmm.solver.history import Status
+from fastadmm.solver.metrics import deviance_metrics, evaluation_metrics
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import nbinom
+from sklearn.linear_model import TweedieRegressor
+from sklearn.metrics import d2_tweedie_score, mean_tweedie_deviance
 
 import naive
-from resumed import assert_resumed_is_the_same
+from run_tools import refuses, run, told
 
 ENGINE = Engine(1)
 EPS = np.finfo(float).eps
@@ -30,7 +34,6 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "losses.md"
 
 LABELS = ("hinge", "squared_hinge", "smoothed_hinge")
 LOG_LINK = ("poisson", "gamma", "tweedie", "negative_binomial")
-NEW = (*LABELS, "huber", "quantile", *LOG_LINK)
 KINKS = ("hinge", "quantile")
 
 
@@ -169,24 +172,6 @@ def test_curvature_grows_no_faster_than_a_self_concordant_loss_says(loss):
     for step in (-1.0, -0.1, 1e-3, 0.5):
         loss.curvature(z + step, y, s, there, ENGINE)
         assert (there <= np.exp(abs(step)) * here * (1.0 + 1e-12)).all()
-
-
-@pytest.mark.parametrize("loss", ["logistic", "poisson", "negative_binomial"])
-def test_the_objective_of_weights_is_added_up_anew_once(loss, monkeypatch):
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(9000, 20))
-    y = rng.poisson(np.exp(0.2 * X[:, 0])) * 1.0 if loss != "logistic" else (X[:, 0] > 0) * 1.0
-    asked, real = [], solver.prove
-    monkeypatch.setattr(solver, "prove", lambda *given: asked.append(real(*given)) or asked[-1])
-    monkeypatch.setattr(Solver, "_objective_of", lambda self, *_: pytest.fail("a pass more"))
-    options = SolverOptions(gap=1e-6, n_threads=1)
-    result = solve(make_problem([X], y, loss=loss, lam=1e-4), options)
-    assert result.certified
-    assert asked[-1].computed == result.objective
-    assert len(asked) <= 2
-    (x,) = result.weights
-    mean = get_loss(loss).evaluate(X @ x + result.intercept, y, np.ones(9000), np.empty(9000), ENGINE) / 9000
-    assert result.objective == pytest.approx(mean + 0.5e-4 * float(x @ x), rel=1e-13)
 
 
 @every_loss
@@ -400,20 +385,6 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
     assert kernels.conjugate(whole[2], y, s, extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["hinge", "quantile", "poisson", "gamma", "tweedie"])
-@pytest.mark.parametrize("seed", range(5))
-def test_intercept_by_formula_is_the_best(name, seed):
-    loss = get_loss(name, tau=0.3) if name == "quantile" else get_loss(name)
-    rng, base, y, s = draw(loss, seed, n=60)
-    best = loss.best_intercept(base, y, s)
-
-    def at(b):
-        return float(s @ naive.value(loss, base + b, y))
-
-    for b in (*(best + rng.normal(size=20)), best - 1e-6, best + 1e-6):
-        assert at(b) >= at(best) * (1 - 1e-12)
-
-
 # --- whole fits
 def data_for(loss, seed=0, n=60):
     rng = np.random.default_rng(seed)
@@ -434,44 +405,6 @@ def data_for(loss, seed=0, n=60):
         y = z + rng.standard_t(2, n)
     s = np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.2, 3.0, n))
     return matrix, y, s, 0.3 * rng.normal(size=n)
-
-
-@pytest.mark.representatives(4)
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("name", NEW)
-def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
-    loss = get_loss(name)
-    matrix, y, _, offset = data_for(loss, seed=4)
-    problem = make_problem([matrix], y, loss=name, lam=1e-2, fit_intercept=intercept, offset=offset)
-    result = solve(problem, SolverOptions(scheme="sharing", gap=1e-7, n_threads=1))
-    assert result.certified
-    best = result.objective * len(y)
-    rng, found = np.random.default_rng(1), []
-    for k in range(30):
-        u, x, z = np.empty(len(y)), rng.normal(size=7) * (k % 3) * 0.2, np.zeros(len(y))
-        loss.prox(rng.normal(size=len(y)), offset, problem, 0.3, z, u, ENGINE)
-        if intercept:
-            from fastadmm.coordinator.admm.z_update import update_z_u
-
-            update_z_u(problem, matrix @ x, rng.normal(size=len(y)), 0.5, z, u, 0.0, ENGINE)
-        ridge = problem.regularization
-        regulariser, residual = ridge / 2 * x @ x, matrix.T @ u + ridge * x
-        gap = float(residual @ residual) / (2 * ridge)
-        bound = dual_bound(problem, u, matrix @ x, regulariser, gap, ENGINE)
-        direct = u @ offset - loss.conjugate(u, y, problem.weight, ENGINE)
-        direct -= float(np.sum((matrix.T @ u) ** 2)) / (2 * ridge)
-        assert bound == pytest.approx(direct, rel=1e-10)
-        assert bound <= best * (1 + 1e-6)
-        found.append(bound)
-    u[0] = math.nan
-    assert dual_bound(problem, u, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
-    one_sided = {"poisson": -1e3, "tweedie": -1e3, "gamma": 1e3}.get(name)
-    outside = np.where(y > y.mean(), 1.0, -1.0) * 1e3 if one_sided is None else np.full(len(y), one_sided)
-    outside = outside - outside.mean() if intercept else outside
-    if one_sided is None or not intercept:
-        assert dual_bound(problem, outside, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
-    if intercept:
-        assert dual_bound(problem, np.full(len(y), 1e-3), matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
 
 
 HARD = {
@@ -525,17 +458,6 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
     assert first[0] <= first[1]
 
 
-# --- choices, parameters, targets
-def test_subspace_is_chosen_with_squared_l2_whatever_the_loss():
-    options = SolverOptions()
-    assert choose_scheme(options)[0].name == "subspace"
-    scheme, reason = choose_scheme(options, Traits(smooth=False))
-    assert scheme.name == "subspace"
-    assert "kinks" in reason
-    assert choose_scheme(options, Traits(smooth=False, ridge=False))[0].name == "proximal"
-    assert {name for name, loss in LOSSES.items() if not loss.smooth} == set(KINKS)
-
-
 @pytest.mark.parametrize("name", KINKS)
 def test_smoothed_losses_approach_the_loss_from_below(name):
     loss = get_loss(name)
@@ -549,14 +471,6 @@ def test_smoothed_losses_approach_the_loss_from_below(name):
         tighter = loss.smoothed(width).conjugate(g, y, s, engine) - loss.conjugate(g, y, s, engine)
         square = float(np.sum(g[s > 0] ** 2 / s[s > 0]))
         assert tighter == pytest.approx(0.5 * width * square, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", KINKS)
-def test_smoothed_runs_resume_to_the_bit(name):
-    matrix, y, s, offset = data_for(get_loss(name), seed=3)
-    blocks, more = np.split(matrix, [3, 5], axis=1), {"sample_weight": s, "offset": offset}
-    problem = make_problem(blocks, y, loss=name, lam=1e-3, **more)
-    assert_resumed_is_the_same(problem, SolverOptions(scheme="subspace", gap=0.0), rounds=4)
 
 
 @pytest.mark.parametrize(
@@ -576,10 +490,8 @@ def test_smoothed_runs_resume_to_the_bit(name):
     ],
 )
 def test_wrong_parameters_are_one_line(name, parameters, message):
-    with pytest.raises(ConfigError) as caught:
-        make_problem([np.eye(3)], [0, 1, 1], loss=name, loss_parameters=parameters)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
+    given = {"loss": name, "loss_parameters": parameters}
+    assert refuses(ConfigError, "", make_problem, [np.eye(3)], [0, 1, 1], **given).startswith(message)
 
 
 def test_parameters_follow_the_name_and_are_part_of_the_loss():
@@ -622,9 +534,7 @@ def test_parameters_follow_the_name_and_are_part_of_the_loss():
     ],
 )
 def test_targets_outside_the_domain(name, y, message):
-    with pytest.raises(InputError) as caught:
-        make_problem([np.eye(3)], y, loss=name)
-    assert str(caught.value).startswith(message)
+    assert refuses(InputError, "", make_problem, [np.eye(3)], y, loss=name).startswith(message)
 
 
 def test_zero_counts_and_hinge_losses():
@@ -660,3 +570,67 @@ def test_constant_targets_leave_nothing_to_fit(name, level):
     assert result.status is Status.CONVERGED
     assert result.objective == 0.0
     assert result.intercept == pytest.approx(level)
+
+
+# --- losses with a logarithmic link: what a model keeps, metrics, exports, refusals
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A table of amounts with zeros, as two parties."""
+    folder, rng = tmp_path_factory.mktemp("families"), np.random.default_rng(5)
+    X = rng.normal(size=(80, 4))
+    y = np.exp(0.5 * X[:, 0] - 0.3 * X[:, 3]) * rng.gamma(2.0, 0.5, 80) * (rng.random(80) > 0.3)
+    pd.DataFrame(X, columns=list("abcd")).assign(amount=y).to_csv(folder / "t.csv", index=False)
+    convert = ["convert", folder / "t.csv", "--label", "amount", "--task", "regression", "--parties", 2]
+    assert run(*convert, "-o", folder / "t.parts") == 0
+    line = ["train", folder / "t.parts", "--loss", "tweedie:1.7", "--lambda", 1e-2, "--gap", 1e-10, "-q"]
+    assert run(*line, "-o", folder / "run") == 0
+    return folder
+
+
+def test_a_model_keeps_the_power(home, capsys):
+    table = pd.read_csv(home / "t.csv")
+    X, y = table[list("abcd")].to_numpy(), table["amount"].to_numpy()
+    peer = TweedieRegressor(power=1.7, link="log", alpha=1e-2, tol=1e-12, max_iter=10_000).fit(X, y)
+    assert tomllib.loads((home / "run" / "model" / "model.toml").read_text("utf-8"))["loss"] == "tweedie:1.7"
+    metrics = told(capsys, "evaluate", home / "run", home / "t.parts")["metrics"]
+    mean = peer.predict(X)
+    assert metrics["deviance"] == pytest.approx(mean_tweedie_deviance(y, mean, power=1.7), rel=1e-6)
+    assert metrics["d2"] == pytest.approx(d2_tweedie_score(y, mean, power=1.7), rel=1e-6)
+    assert run("predict", home / "run", home / "t.parts", "-o", home / "predicted.csv") == 0
+    np.testing.assert_allclose(pd.read_csv(home / "predicted.csv")["prediction"], mean, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("loss", "power"), [("poisson", 1.0), ("gamma", 2.0), ("tweedie", 1.5), ("squared", None)]
+)
+def test_deviance_is_that_of_scikit_learn(loss, power):
+    rng = np.random.default_rng(1)
+    z, s = rng.normal(size=30), rng.uniform(0.0, 2.0, 30)
+    y = np.exp(z) * rng.gamma(2.0, 0.5, 30)
+    found = deviance_metrics(get_loss(loss), y, z, s)
+    if power is None:
+        assert found == {}
+        return
+    own = {"power": power, "sample_weight": s}
+    assert found["deviance"] == pytest.approx(mean_tweedie_deviance(y, np.exp(z), **own), rel=1e-12)
+    assert found["d2"] == pytest.approx(d2_tweedie_score(y, np.exp(z), **own), rel=1e-12)
+    assert deviance_metrics(get_loss(loss), -y, z) == {"deviance": None, "d2": None}
+    assert deviance_metrics(get_loss(loss), np.full(30, 2.0), z)["d2"] is None
+    assert list(evaluation_metrics(get_loss(loss), y, z)) == ["rmse", "mae", "r2", "deviance", "d2"]
+
+
+def test_deviances_need_their_parameter():
+    rng = np.random.default_rng(2)
+    loss, z = get_loss("negative_binomial", alpha=0.4), rng.normal(size=40)
+    y = rng.poisson(np.exp(z)).astype(float)
+
+    def likelihood(mean):
+        return float(nbinom.logpmf(y, 2.5, 2.5 / (2.5 + mean)).sum())
+
+    with Engine(1) as engine:
+        value = loss.evaluate(z, y, np.ones(40), np.empty(40), engine)
+    assert value == pytest.approx(likelihood(np.maximum(y, 1e-300)) - likelihood(np.exp(z)), rel=1e-10)
+    # Models name a parameter that judging needs.
+    assert {name for name, loss in LOSSES.items() if loss.in_model} == {"tweedie", "negative_binomial"}
+    assert get_loss("huber", delta=2.0).text == "huber"
+    assert get_loss("negative_binomial", alpha=0.25).text == "negative_binomial:0.25"

@@ -19,7 +19,7 @@ from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
 
-from run_tools import CrashAfter, Notes, assert_same_run, python, result_of, run, write_blocks
+from run_tools import CrashAfter, Notes, assert_same_run, python, refuses, result_of, run, write_blocks
 from scripts import script_of
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -150,8 +150,7 @@ def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
 
 @pytest.mark.parametrize("text", ["", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
 def test_amounts_that_are_none(text):
-    with pytest.raises(ConfigError, match="memory: "):
-        parse_bytes(text)
+    refuses(ConfigError, "memory: ", parse_bytes, text)
 
 
 @pytest.mark.slow

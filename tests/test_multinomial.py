@@ -1,32 +1,42 @@
 """Multinomial loss: kernels against twins, whole fits against scikit-learn, cvxpy and brute force."""
 
+import csv
+import io
+import json
 import math
 from itertools import pairwise
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
 from fastadmm.coordinator.subspace.multinomial import class_directions_per_party
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.method import class_certificate
 from fastadmm.method.class_certificate import class_root
-from fastadmm.method.class_span import ClassSpanHessian
 from fastadmm.parties.classes import choose_class_solver
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem
+from fastadmm.runs.predict import predict_partition
 from fastadmm.solver.history import Status
+from fastadmm.solver.metrics import multiclass_metrics, quick_class_metrics
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+from fastadmm.store.label_file import LabelWriter, open_labels
+from fastadmm.store.model import open_model
+from fastadmm.store.partition import open_partition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score, roc_auc_score
 from sklearn.preprocessing import scale
 
 import naive_multinomial as naive
+from run_tools import assert_clean, assert_same_run, printed, refuses, result_of, run, told, within
 
 ENGINE = Engine(1)
 LOSS = get_loss("multinomial")
@@ -61,16 +71,6 @@ def test_value_gradient_and_curvature(classes, spread):
         np.testing.assert_allclose(likely[:, i], naive.probabilities(row), 1e-13, 1e-300)
         np.testing.assert_allclose(image[:, i], matrix @ v[:, i], 0, 1e-13 * max(1.0, w))
         np.testing.assert_allclose(h.reshape(z.shape)[:, i], np.diag(matrix), 0, 1e-15 * max(1.0, w))
-
-
-@pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0])
-def test_the_mean_curvature_follows_from_the_gradient(spread):
-    z, y, s = draw(6, 300, 5, spread)
-    g, h = np.empty(z.size), np.empty(z.size)
-    LOSS.evaluate(z.ravel(), y, s, g, ENGINE)
-    LOSS.curvature(z.ravel(), y, s, h, ENGINE)
-    mean = LOSS.mean_curvature(g, s, ENGINE)
-    np.testing.assert_allclose(mean, h.reshape(z.shape).mean(axis=0), rtol=1e-10, atol=1e-15)
 
 
 def test_sums_and_steps_along_messages():
@@ -227,7 +227,6 @@ def test_offsets_per_class():
     )
 
 
-# --- the certificate
 # --- the method's own properties
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
@@ -239,21 +238,6 @@ def test_weights_sum_to_zero_over_the_classes_in_every_round():
         for x in solver.party_weights():
             np.testing.assert_allclose(x.sum(axis=1), 0.0, atol=1e-12)
     assert solver.coordinator.messages.shape[0] <= 4 * 2 * 9  # so C classes ask for C - 1 directions
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_the_hessians_stand_in_solves_its_kronecker_product(intercept):
-    rng = np.random.default_rng(3)
-    V, h, ridge = rng.normal(size=(4, 90)), rng.uniform(0.1, 1.0, 90), 0.7
-    p = rng.dirichlet(np.ones(3), 90).T
-    stand_in = ClassSpanHessian(intercept)
-    stand_in.refresh(V[:3], h, np.diag(p.sum(axis=1)) - p @ p.T, ENGINE)
-    stand_in.extend(V, ENGINE)
-    rows = np.vstack([np.ones((int(intercept), 90)), V])
-    whole = np.kron(stand_in.classes, (rows * h) @ rows.T)
-    whole += np.kron(np.eye(3), np.diag([0.0] * int(intercept) + [ridge] * 4))
-    slope = rng.normal(size=len(whole))
-    np.testing.assert_allclose(stand_in.solver(ridge, 90.0)(slope), np.linalg.solve(whole, slope), rtol=1e-9)
 
 
 @pytest.mark.parametrize("history", [1, 3])
@@ -296,9 +280,8 @@ def test_directions_fit_the_memory():
     ],
 )
 def test_refusals(y, options, message):
-    with pytest.raises(InputError) as caught:
-        make_problem([np.eye(3)], y, loss="multinomial", **options)
-    assert str(caught.value).startswith(message)
+    given = {"loss": "multinomial", **options}
+    assert refuses(InputError, "", make_problem, [np.eye(3)], y, **given).startswith(message)
 
 
 # --- the estimator
@@ -327,3 +310,184 @@ def test_estimator_with_two_and_three_classes():
     half = ADMMSharingClassifier(2, 5e-3, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), half.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(model.predict(X), half.predict(X))
+
+
+# --- more than two classes from a source file to predictions and report, by the command line
+NAMES = ("setosa", "versicolor", "virginica")
+
+
+def iris_csv(path, rows, weights=False):
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))[rows]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sl", "sw", "pl", "pw", "species"])
+        writer.writerows([*X[i], NAMES[y[i]]] for i in order)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    iris_csv(folder / "train.csv", slice(0, 110))
+    iris_csv(folder / "test.csv", slice(110, 150))
+    convert = ("--label", "species", "--columns", "2,2", "--standardize")
+    assert run("convert", folder / "train.csv", "-o", folder / "train.parts", *convert) == 0
+    assert run("convert", folder / "test.csv", "-o", folder / "test.parts", "--label", "species",
+               "--like", folder / "train.parts") == 0  # fmt: skip
+    train = ("train", folder / "train.parts", "--test", folder / "test.parts", "--lambda", "1e-3")
+    assert run(*train, "--gap", "1e-9", "-o", folder / "run") == 0
+    return folder
+
+
+def test_the_run_is_the_estimators_model(folder):
+    model, partition = open_model(folder / "run"), open_partition(folder / "train.parts")
+    blocks = [party.load() for party in partition.parties]
+    names = np.array(NAMES)[partition.labels.y.astype(int)]
+    other = ADMMSharingClassifier(alpha=1e-3, tol=1e-9).fit(blocks, names)
+    assert (model.loss, model.classes) == ("multinomial", NAMES)
+    assert [party.weights.shape for party in model.parties] == [(2, 3), (2, 3)]
+    for party, weights in zip(model.parties, other.party_coefs_):
+        np.testing.assert_allclose(party.weights, weights, atol=1e-12)
+    np.testing.assert_allclose(model.intercept, other.intercept_, atol=1e-12)
+    result = result_of(folder / "run")
+    assert (result["loss"], result["scheme"], result["status"]) == ("multinomial", "subspace", "converged")
+    assert result["intercepts"] == pytest.approx(other.intercept_.tolist())
+    last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    assert last["test"]["accuracy"] > 0.9
+
+
+def test_predict_evaluate_report_inspect(folder, capsys):
+    capsys.readouterr()
+    assert run("predict", folder / "run", folder / "test.parts") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    probabilities = np.array([[float(row[f"probability_{name}"]) for name in NAMES] for row in rows])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert [row["label"] for row in rows] == [NAMES[c] for c in probabilities.argmax(axis=1)]
+    got = predict_partition(folder / "run", folder / "test.parts")
+    np.testing.assert_array_equal(got.mean, probabilities)
+
+    metrics = told(capsys, "evaluate", folder / "run", folder / "test.parts")["metrics"]
+    y = open_partition(folder / "test.parts").labels.y
+    assert metrics["log_loss"] == pytest.approx(log_loss(y, probabilities))
+    assert metrics["auc"] == pytest.approx(roc_auc_score(y, probabilities, multi_class="ovr"))
+    assert [row["name"] for row in metrics["classes"]] == list(NAMES)
+    last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])["test"]
+    for key in ("log_loss", "accuracy", "auc"):
+        assert last[key] == pytest.approx(metrics[key], abs=1e-9)
+    assert run("report", folder / "run") == 0
+    assert "virginica" in (folder / "run" / "report.html").read_text(encoding="utf-8")
+    for path in ("run", "run/model", "train.parts", "train.parts/labels.h5"):
+        assert printed(capsys, "inspect", folder / path)
+    labels = told(capsys, "inspect", folder / "train.parts")["labels"]
+    assert labels["classes"] == list(NAMES)
+    assert sum(labels["counts"]) == 110
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
+    settings = {"data": folder / "train.parts", "loss": "multinomial", "scheme": scheme}
+    text = "".join(f'{key} = "{value}"\n' for key, value in settings.items()) + "lambda = 1e-5\ngap = 0.0\n"
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    train = ("train", "--config", tmp_path / "run.toml")
+    assert run(*train, "--rounds", 6, "--threads", 1, "-o", tmp_path / "whole") == 7
+    assert run(*train, "--rounds", 3, "--threads", 2, "-o", tmp_path / "half") == 7
+    assert run("resume", tmp_path / "half", "--rounds", 6) == 7
+    assert_same_run(tmp_path / "whole", tmp_path / "half")
+    assert_clean(tmp_path / "half")
+
+
+def test_two_classes_none_and_numbers(folder, tmp_path, capsys):
+    lines = (folder / "train.csv").read_text().splitlines()
+    (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
+    two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
+    assert run("convert", tmp_path / "two.csv", *two) == 0
+    assert run("train", tmp_path / "two.parts", "--loss", "multinomial", "-o", tmp_path / "run") == 0
+    model = open_model(tmp_path / "run")
+    assert model.parties[0].weights.shape[1] == 2
+    assert run("evaluate", tmp_path / "run", tmp_path / "two.parts") == 0
+    (tmp_path / "real.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i + 0.5}\n" for i in range(30)))
+    real = ("-o", tmp_path / "real.parts", "--label", "y", "--parties", 2)
+    assert run("convert", tmp_path / "real.csv", *real) == 0
+    assert run("train", tmp_path / "real.parts", "--loss", "multinomial", "-o", tmp_path / "no") != 0
+    assert "multinomial needs classes" in capsys.readouterr().err
+    # Owners of rows have two classes.
+    tmp_path = within(tmp_path)
+    capsys.readouterr()
+    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
+    assert run(*convert, "-o", tmp_path / "out") != 0
+    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# --- files
+def test_label_files_and_class_numbers(tmp_path):
+    for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):
+        path = tmp_path / f"{len(names)}.h5"
+        with LabelWriter(path, task="classification", classes=names) as writer:
+            writer.append(y)
+        assert open_labels(path).classes == names
+        with h5py.File(path) as file:
+            assert file.attrs["encoding-version"] == version
+    # Class numbers beyond the names are refused.
+    tmp_path = within(tmp_path)
+    writer = LabelWriter(tmp_path / "x.h5", task="classification", classes=("a", "b", "c"))
+    refuses(InputError, r"row 2: value 3\.0 is no class number from 0 to 2", writer.append, [0, 3])
+    writer.abort()
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_models_are_refused(folder, tmp_path):
+    import shutil
+
+    def change_weights(path):
+        with h5py.File(path / "party-1.h5", "a") as file:
+            attributes, values = dict(file["weights"].attrs), file["weights"][:, :2]
+            del file["weights"], file.attrs["digest"]
+            file.create_dataset("weights", data=values).attrs.update(attributes)
+
+    def drop_intercepts(path):
+        with h5py.File(path / "coordinator.h5", "a") as file:
+            del file["intercepts"]
+
+    for damage, words in (
+        (change_weights, "shape .2, 2., but model.toml and the intercepts say .2, 3."),
+        (drop_intercepts, "intercepts"),
+    ):
+        path = tmp_path / damage.__name__
+        shutil.copytree(folder / "run" / "model", path)
+        damage(path)
+        refuses(FormatError, words, open_model, path)
+
+
+# --- metrics
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_scikit_learns(classes):
+    rng = np.random.default_rng(classes)
+    z, y, s = (
+        rng.normal(size=(200, classes)),
+        rng.integers(0, classes, 200),
+        rng.integers(0, 4, 200).astype(float),
+    )
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    full = multiclass_metrics(y, p, [f"c{c}" for c in range(classes)], s)
+    quick = quick_class_metrics(y, z, s)
+    assert full["log_loss"] == pytest.approx(log_loss(y, p, sample_weight=s))
+    assert full["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(axis=1), sample_weight=s))
+    areas = [roc_auc_score(y == c, p[:, c], sample_weight=s) for c in range(classes)]
+    assert full["auc"] == pytest.approx(np.mean(areas))
+    recalls = recall_score(y, p.argmax(axis=1), average=None, sample_weight=s)
+    assert [row["recall"] for row in full["classes"]] == pytest.approx(recalls.tolist())
+    if classes == 2:
+        assert full["brier"] == pytest.approx(2 * brier_score_loss(y, p[:, 1], sample_weight=s))
+    for key, value in quick.items():
+        assert value == pytest.approx(full[key], rel=1e-12)
+
+
+def test_metrics_refuse_and_leave_out():
+    refuses(InputError, "classes must be given as 0 to 2", quick_class_metrics, [0, 3], np.zeros((2, 3)))
+    refuses(InputError, "sum to 1", multiclass_metrics, [0, 1], np.ones((2, 2)), ["a", "b"])
+    refuses(InputError, "one column per class", quick_class_metrics, [0, 1], np.zeros(2))
+    assert quick_class_metrics([0, 1], np.full((2, 2), np.nan)) == dict.fromkeys(
+        ("log_loss", "accuracy", "auc")
+    )
+    assert multiclass_metrics([0, 0], [[1.0, 0.0], [0.5, 0.5]], ["a", "b"])["auc"] is None

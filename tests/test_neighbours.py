@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent
-from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.approval import privacy_text
 from fastadmm.conversation import gate
 from fastadmm.errors import FormatError, InputError
 from fastadmm.privacy.ledger import Ledger

@@ -4,11 +4,15 @@ import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fastadmm
 import numpy as np
 import pytest
-from fastadmm.between.private_terms import books_of, drafted, privacy_text
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import drafted
+from fastadmm.between.host import Host, Site
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
 from fastadmm.settings.privacy import Privacy
@@ -17,7 +21,7 @@ from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import open_party
 from scipy import sparse
 
-from run_tools import refused, run
+from run_tools import refused, refuses, run
 
 N = 240
 CHANGED = 7
@@ -25,7 +29,7 @@ CHANGED = 7
 # Modules that make files of parties or owners, by commands that the tests below and test_owners_files.py run;
 # warmup makes up rows. A new one fails until it is here.
 WRITERS = {
-    *("data_tools/destination.py", "data_tools/owners.py", "runs/scorecard.py"),
+    *("data_tools/blocks.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/owner_file.py", "store/partition.py", "store/party_file.py", "cli/warmup_run.py"),
     "between/audited_hosts.py",
 }
@@ -104,21 +108,8 @@ def convert(folder, keep, *options, like=None):
 def binned(parts, only=""):
     labels = ("--labels", parts / "labels.h5") if only else ()
     out = parts.with_name("woe")
-    assert (
-        run(
-            "scorecard",
-            "bins",
-            parts / only,
-            *labels,
-            "--set",
-            "min_share=0.01",
-            "--set",
-            "min_events=0",
-            "-o",
-            out,
-        )
-        == ExitCode.OK
-    )
+    rules = ("--set", "min_share=0.01", "--set", "min_events=0")
+    assert run("scorecard", "bins", parts / only, *labels, *rules, "-o", out) == ExitCode.OK
     return out
 
 
@@ -253,12 +244,11 @@ def test_a_party_by_files_refuses_its_own_bins(bins_of_described, tmp_path, labe
     terms = {"family": "fusion", "privacy": privacy_text(asked), "position": 1, "n_samples": N}
     data = open_party(bins_of_described / "shop.h5")
     agreed = drafted(asked).with_(allow_infinite_epsilon=True)
-    arguments = (data, terms, "run", agreed, tmp_path / "ledger", tmp_path / "releases", "request")
+    approval = SimpleNamespace(protection=agreed)
+    host = Host(Site(data, Engine(1), tmp_path / "ledger"), tmp_path, "run", approval)
     if label_epsilon is None:
-        assert "bins of 'job'" in books_of(*arguments).unproved
+        assert "bins of 'job'" in host.books(terms).unproved
     else:
-        with pytest.raises(
-            PrivacyBudgetError, match=r"shop: label_epsilon 0\.5 was asked for: bins of 'job'"
-        ):
-            books_of(*arguments)
+        words = r"shop: label_epsilon 0\.5 was asked for: bins of 'job'"
+        refuses(PrivacyBudgetError, words, host.books, terms)
     assert not (tmp_path / "ledger").exists()

@@ -4,11 +4,11 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
-from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
-from run_tools import run, within
+from run_tools import printed, refuses, run, within
 
 CSV = {"label": "sick"}
 
@@ -55,6 +55,8 @@ def test_one_file_each_with_names(tmp_path):
     for name, count in (("a", 3), ("b", 5)):
         text = "x,y\n" + "".join(f"{i},{i * 0.5 + count}\n" for i in range(count))
         (tmp_path / f"{name}.csv").write_text(text)
+    with pytest.raises(ConfigError, match="--missing: is not for owners of rows"):
+        convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", missing="mean")
     data = convert_owners([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", label="y", names="p,q")
     assert data.names == ["p", "q"]
     assert data.task == "regression"
@@ -200,8 +202,7 @@ def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
 def test_arrays_that_name_no_owners(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.ones((4, 2)), y=[0, 1, 0, 1])
     for by, words in (("who", "--by: no array 'who'"), ("y", "--by 'y': this array holds the labels")):
-        with pytest.raises(InputError, match=words):
-            convert_owners([tmp_path / "t.npz"], tmp_path / "o", by=by)
+        refuses(InputError, words, convert_owners, [tmp_path / "t.npz"], tmp_path / "o", by=by)
 
 
 def test_damage_is_found(table, tmp_path):
@@ -213,21 +214,16 @@ def test_damage_is_found(table, tmp_path):
         open_owner(path).targets()
     with h5py.File(path, "a") as file:
         file.attrs["name"] = "somebody"
-    with pytest.raises(FormatError, match="is the file of 'somebody'"):
-        open_owners(data.path)
+    refuses(FormatError, "is the file of 'somebody'", open_owners, data.path)
     (data.path / "owners.toml").write_text("format = 3")
-    with pytest.raises(FormatError, match=r"owners\.toml: key 'version': is missing"):
-        open_owners(data.path)
-    with pytest.raises(FastadmmError, match=r"no owners\.toml"):
-        open_owners(tmp_path)
+    refuses(FormatError, r"owners\.toml: key 'version': is missing", open_owners, data.path)
+    refuses(FastadmmError, r"no owners\.toml", open_owners, tmp_path)
 
 
 def test_command_line(table, tmp_path, capsys):
     arguments = ["owners", "convert", table, "--label", "sick", "-o", tmp_path / "o"]
-    assert run(*arguments, "--by", "clinic") == 0
-    assert "no record with two owners" in capsys.readouterr().out
+    assert "no record with two owners" in printed(capsys, *arguments, "--by", "clinic")
     assert run(*arguments, "--sizes", "a") == 5
     assert run(*arguments, "--by", "clinic") == 6
     assert capsys.readouterr().err.count("\n") == 2
-    assert run(*arguments, "--by", "clinic", "--force", "--json") == 0
-    assert '"kappa": 1' in capsys.readouterr().out
+    assert '"kappa": 1' in printed(capsys, *arguments, "--by", "clinic", "--force", "--json")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
-from run_tools import refused, run
+from run_tools import printed, refused, run
 from scripts import script_of
 
 repetitions = script_of("bench/owner_repetitions.py")
@@ -53,9 +54,9 @@ def test_forecast_is_the_measured_mean_gap(mechanism, rounds):
     sizes = [1000, 3000]
     for epsilon in (0.3, 1.0, 3.0, 10.0):
         members = tuple(Member(f"o{k}", n, epsilon * (1 + k)) for k, n in enumerate(sizes))
-        forecast = Forecast(
-            members, pilot, mechanism, 1e-6, 4.0, rounds, "constant", 1.0 / float(pilot.h.max())
-        )
+        settings = OwnerSettings("", mechanism=mechanism, delta=1e-6, rounds=rounds, method="constant")
+        bound = make_bound(replace(settings, bound="clip:4"), people.loss, len(pilot.h))
+        forecast = Forecast(members, pilot, settings, 1.0 / float(pilot.h.max()), bound)
         variances = [forecast.answer_variance(m, rounds) for m in members]
         scales = [math.sqrt(v / 2 if mechanism == "laplace" else v) for v in variances]
         models, _ = repetitions.repeat_insecurely(
@@ -95,10 +96,10 @@ def members_of(*triples):
 EXAMPLE = members_of(("a", 20_000, 1.0), ("b", 20_000, 1.0), ("tiny", 500, 0.05))
 
 
-def example(members=EXAMPLE, **options):
+def example(members=EXAMPLE, step=1.0, **options):
     pilot = assumed_pilot(0.2, 1.0, 10, 1.0)
-    return Forecast(members, pilot, **{"mechanism": "laplace", "delta": None, "xi": 1.0, "rounds": 40,
-                                       "method": "constant", "step": 1.0, **options})  # fmt: skip
+    settings = OwnerSettings("", **{"method": "constant", "bound": "clip:1", **options})
+    return Forecast(members, pilot, settings, step, make_bound(settings, LOSSES["squared"], 10))
 
 
 def test_best_rounds_and_owners_that_are_left_out():
@@ -147,8 +148,7 @@ def test_command_line(tmp_path, capsys):
     bound = ["--bound", "features:4", "--set", "target_bound=4"]
     arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]
     write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
-    assert run(*arguments, "--pilot", tmp_path / "public") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed(capsys, *arguments, "--pilot", tmp_path / "public"))
     assert document["pilot"] == "700 public rows"
     assert document["gap"]["total"] > 0
 

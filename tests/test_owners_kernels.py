@@ -13,7 +13,7 @@ from fastadmm.owners.mechanism import (
     make_answers,
     make_bound,
 )
-from fastadmm.owners.owner import Owner, Rows
+from fastadmm.owners.setup import Owner, Rows
 from fastadmm.privacy.accounting import noise_multiplier
 from fastadmm.settings.owners import OwnerSettings
 from scipy import sparse, stats

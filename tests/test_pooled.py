@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
+from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.pooled import newton
@@ -124,24 +126,6 @@ def test_a_run_goes_on_to_the_same_bits(loss, more, monkeypatch):
     )
 
 
-def test_blocks_that_are_read_from_files(tmp_path):
-    from fastadmm.store.party_file import PartyWriter, open_party
-    from fastadmm.store.streamed import load_block
-
-    given, blocks = problem(), []
-    for m, block in enumerate(given.blocks):
-        path = tmp_path / f"{m}.h5"
-        with PartyWriter(
-            path, name=str(m), n_features=block.shape[1], kind="dense", dtype="float64"
-        ) as writer:
-            writer.append(block.matrix)
-        blocks.append(load_block(open_party(path), streamed=True))
-    again = make_problem(blocks, given.y, lam=given.lam)
-    found, whole = (solve(own, SolverOptions(scheme="pooled")) for own in (again, given))
-    assert found.certified
-    assert found.objective == pytest.approx(whole.objective, rel=1e-6)
-
-
 def test_where_it_is_chosen_and_where_not():
     X, y = np.random.default_rng(0).normal(size=(80, 6)), np.arange(80) % 2
     pooled, apart = (
@@ -246,3 +230,58 @@ def test_clamped_slopes_without_kinks_have_a_last_resort(loss):
         point = InteriorPoint().minimise(goal, goal.start(), 1e-8, math.inf)
     assert point.gap <= 1e-8
     assert solve(given, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=20)).proof.settled
+
+
+# --- blocks are read side by side where parties are in this process
+N, WIDTHS = 2500, (40, 30, 2)
+
+
+def matrices(ones=False):
+    rng = np.random.default_rng(5)
+    found: list[Any] = [sp.random_array((N, d), density=0.06, rng=rng, format="csr") for d in WIDTHS[:2]]
+    if ones:
+        found = [(own != 0.0).astype(np.float64) for own in found]
+    return [*found, rng.normal(size=(N, WIDTHS[2]))]
+
+
+@pytest.mark.parametrize("ones", [False, True])
+def test_side_by_side_are_the_columns_of_all(ones):
+    given = matrices(ones)
+    blocks = [as_block(matrix) for matrix in given]
+    with Engine(2) as engine:
+        found = side_by_side(blocks, engine)
+        whole = np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
+        np.testing.assert_array_equal(found.to_scipy().toarray(), whole)
+        assert all(
+            (np.diff(own) > 0).all() for own in np.split(found.indices.astype(int), found.indptr[1:-1])
+        )
+        assert mean_row_square(blocks, engine) == pytest.approx((np.diff(found.indptr) ** 2.0).mean())
+        assert side_by_side(blocks[:1], engine) is blocks[0]  # no copy of a single one
+        assert not found.all_ones  # of a dense block nobody has looked
+        assert side_by_side(blocks[:2], engine).all_ones == ones
+    assert can_stand_side_by_side(blocks)
+
+
+@pytest.mark.parametrize("widths", [(20,), (3, 1, 12, 2)])
+def test_dense_blocks_are_one_matrix(widths):
+    rng = np.random.default_rng(3)
+    blocks = [as_block(rng.normal(size=(N, d))) for d in widths]
+    whole = np.hstack([block.matrix for block in blocks])
+    numbers, w, v = np.arange(0, N, 7), rng.random(N), rng.normal(size=N)
+    with Engine(2) as engine:
+        found = side_by_side(blocks, engine)
+        assert isinstance(found, DenseBlock)
+        assert (found is blocks[0]) == (len(widths) == 1)
+        np.testing.assert_array_equal(found.matrix, whole)
+        np.testing.assert_array_equal(found.some_rows(numbers, engine).matrix, whole[numbers])
+        for own in (found, CSRBlock(sp.csr_array(whole))):
+            np.testing.assert_allclose(own.gram(engine, w), whole.T @ (w[:, None] * whole), rtol=1e-12)
+        np.testing.assert_allclose(found.transposed_product(v, engine), whole.T @ v, rtol=1e-11, atol=1e-11)
+
+
+def test_files_are_not_read_side_by_side(tmp_path):
+    class Elsewhere(CSRBlock):
+        in_memory = False
+
+    block = Elsewhere(matrices()[0])
+    assert not can_stand_side_by_side([block])

@@ -20,7 +20,7 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score
 
-from run_tools import refused, run, within, write_blocks
+from run_tools import printed, refused, refuses, run, told, within, write_blocks
 
 
 def write_csv(path, X, y, first=0):
@@ -29,13 +29,6 @@ def write_csv(path, X, y, first=0):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["kind", *names])
         writer.writerows([label, *map(repr, row)] for label, row in zip(y, X.tolist()))
-    return path
-
-
-def write_libsvm(path, X, y):
-    with open(path, "w", encoding="utf-8") as file:
-        for row, label in zip(X.tolist(), y.tolist()):
-            file.write(" ".join([f"{label:g}", *(f"{j + 1}:{v!r}" for j, v in enumerate(row) if v)]) + "\n")
     return path
 
 
@@ -70,20 +63,6 @@ def test_the_formula_of_raw_data(folder):
     assert evaluate_partition(folder / "run" / "model", folder / "raw.parts")["metrics"]["auc"] > 0.98
 
 
-@pytest.mark.parametrize("options", [{"normalize": "l2"}, {"standardize": True, "normalize": "l2"}])
-def test_raw_sparse_data_too(tmp_path, options):
-    blocks, y, _ = make_vertical_classification(150, (9, 7), 0.3)
-    X = np.hstack([b.toarray() for b in blocks])
-    write_libsvm(tmp_path / "train.svm", X, 2 * y - 1)
-    train = convert(tmp_path / "train.svm", tmp_path / "train.parts", parties=2, **options)
-    convert(tmp_path / "train.svm", tmp_path / "raw.parts", parties=2)
-    assert train.parties[0].kind == "csr"
-    start_run(make_config({"data": str(train.path), "lambda": 1e-2}), tmp_path / "run")
-    alike = predict_partition(tmp_path / "run", tmp_path / "train.parts")
-    raw = predict_partition(tmp_path / "run", tmp_path / "raw.parts")
-    assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
-
-
 def test_ids_offsets_and_no_labels(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     offset = np.random.default_rng(0).normal(size=100)
@@ -108,8 +87,7 @@ def test_ids_offsets_and_no_labels(tmp_path, capsys):
     got = predict_partition(tmp_path / "run", tmp_path / "new.parts")
     assert got.ids.tolist() == ids
     assert np.array_equal(got.score, predict_partition(tmp_path / "run", tmp_path / "a.parts").score)
-    assert run("predict", tmp_path / "run", tmp_path / "new.parts") == 0
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.reader(io.StringIO(printed(capsys, "predict", tmp_path / "run", tmp_path / "new.parts"))))
     assert [row[0] for row in rows[1:]] == ids
     assert run("evaluate", tmp_path / "run", tmp_path / "new.parts") in (3, 6)
     assert "labels" in capsys.readouterr().err
@@ -118,8 +96,7 @@ def test_ids_offsets_and_no_labels(tmp_path, capsys):
 
 
 def test_csv(folder, tmp_path, capsys):
-    assert run("predict", folder / "run", folder / "test.parts") == 0
-    text = capsys.readouterr().out
+    text = printed(capsys, "predict", folder / "run", folder / "test.parts")
     rows = list(csv.reader(io.StringIO(text)))
     got = predict_partition(folder / "run", folder / "test.parts")
     assert rows[0] == ["id", "score", "probability", "label"]
@@ -143,8 +120,7 @@ def test_csv(folder, tmp_path, capsys):
 
 # --- evaluate ---------------------------------------------------------------------------------------------
 def test_metrics_of_classification(folder, capsys):
-    assert run("evaluate", folder / "run", folder / "test.parts", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = told(capsys, "evaluate", folder / "run", folder / "test.parts")
     assert (document["data"], document["n_samples"]) == ("test.parts", 169)
     y = open_partition(folder / "test.parts").labels.y
     p = predict_partition(folder / "run", folder / "test.parts").mean
@@ -161,8 +137,7 @@ def test_metrics_of_classification(folder, capsys):
 def test_regressions_and_least_squares_on_classes(tmp_path, capsys, folder):
     blocks, y, _ = make_vertical_regression(120, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
-    assert run("train", data, "--test", data, "--out", tmp_path / "run", "--json", "--quiet") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = told(capsys, "train", data, "--test", data, "--out", tmp_path / "run", "--quiet")
     assert result["loss"] == "squared"
     got = predict_partition(tmp_path / "run", data)
     rmse = float(np.sqrt(np.mean((got.mean - y) ** 2)))
@@ -170,8 +145,7 @@ def test_regressions_and_least_squares_on_classes(tmp_path, capsys, folder):
     metrics = evaluate_partition(tmp_path / "run", data)["metrics"]
     assert metrics["rmse"] == pytest.approx(rmse, rel=1e-12)
     assert {"mae", "r2"} <= set(metrics)
-    assert run("predict", tmp_path / "run", data) == 0
-    assert capsys.readouterr().out.startswith("id,prediction\n0,")
+    assert printed(capsys, "predict", tmp_path / "run", data).startswith("id,prediction\n0,")
     # A regression on 0 and 1: its predictions are no probabilities, and are not called so.
     tmp_path = within(tmp_path)
     config = make_config({"data": str(folder / "train.parts"), "loss": "squared", "lambda": 1e-2})
@@ -241,8 +215,7 @@ def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder, tmp_
 def test_evaluate_refuses_other_labels(folder, tmp_path, make):
     OTHERS[make](folder, tmp_path / "other.parts")
     before = (folder / "run" / "evaluation.json").exists()
-    with pytest.raises(InputError, match=r"other\.parts"):
-        evaluate_partition(folder / "run", tmp_path / "other.parts")
+    refuses(InputError, r"other\.parts", evaluate_partition, folder / "run", tmp_path / "other.parts")
     assert (folder / "run" / "evaluation.json").exists() == before
     predict_partition(folder / "run", tmp_path / "other.parts")  # needs no labels
 

@@ -46,16 +46,9 @@ def people(n, seed):
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     bank, shop = people(120, 1)
-    convert_tables(
-        table(folder / "bank.csv", bank),
-        [table(folder / "shop.csv", shop)],
-        folder / "train.parts",
-        id="id",
-        label="label",
-        missing="median",
-        standardize=True,
-        names="bank,shop",
-    )
+    tables = table(folder / "bank.csv", bank), [table(folder / "shop.csv", shop)]
+    how = {"id": "id", "label": "label", "missing": "median", "standardize": True, "names": "bank,shop"}
+    convert_tables(*tables, folder / "train.parts", **how)
     start_run(make_config({"data": str(folder / "train.parts"), "lambda": 0.01}), folder / "run")
     bank, shop = people(40, 2)
     bank["job"][3] = "diver"  # unseen in training

@@ -31,7 +31,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 
-from run_tools import run, write_blocks
+from run_tools import printed, refuses, run, told, write_blocks
 
 ENGINE = Engine(1)
 SETTINGS = Privacy(mode="message", epsilon=4.0, rounds=2)
@@ -103,18 +103,15 @@ def test_keys_and_noise_are_never_used_again():
     assert (one.integers != two.integers).all()
     source = NoiseSource()
     assert "key" not in repr(source)
-    with pytest.raises(TypeError, match="must not leave"):
-        pickle.dumps(source)
+    refuses(TypeError, "must not leave", pickle.dumps, source)
     seeded = [NoiseSource("insecure_test", 7).release(np.zeros(9), level, 1, ENGINE) for _ in range(2)]
     assert (seeded[0].integers == seeded[1].integers).all()
-    with pytest.raises(ConfigError, match="never seeded"):
-        NoiseSource("grid", 7)
+    refuses(ConfigError, "never seeded", NoiseSource, "grid", 7)
     # Noise is never drawn twice.
     source, level = NoiseSource(), calibrate(1.0, 1.0, 3)
     source.release(np.zeros(3), level, 1, ENGINE)
     source.release(np.zeros(3), level, 1, ENGINE, stream=1)
-    with pytest.raises(RuntimeError, match="never redrawn"):
-        source.release(np.ones(3), level, 1, ENGINE)
+    refuses(RuntimeError, "never redrawn", source.release, np.ones(3), level, 1, ENGINE)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
@@ -240,14 +237,12 @@ def test_rounds_are_fixed_charged_and_stop_at_the_ledger(tmp_path):
     assert guarantee.sensitivity > exact  # rounding to the grid
     assert guarantee.sigma * guarantee.gdp == pytest.approx(guarantee.sensitivity * math.sqrt(2))
     assert epsilon_of(guarantee.gdp, 1e-5) <= 4.0 + 1e-9
-    with pytest.raises(ConfigError, match="all 2 rounds are spent"):
-        made.round()
+    refuses(ConfigError, "all 2 rounds are spent", made.round)
     # Ledger stops a run before its message leaves.
     ledger = Ledger()
     run_rounds(solver(ledger=ledger, run="first"))
     second = solver(ledger=ledger, releases=tmp_path / "messages", run="second")
-    with pytest.raises(PrivacyBudgetError, match=r"1 run\(s\) have spent epsilon 4"):
-        second.round()
+    refuses(PrivacyBudgetError, r"1 run\(s\) have spent epsilon 4", second.round)
     assert not (tmp_path / "messages").exists()
     allowed = solver(SETTINGS.with_(total_epsilon=8.0), ledger=ledger, run="third")
     run_rounds(allowed)
@@ -360,12 +355,10 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     with h5py.File(out / "model" / "party-1.h5") as file:
         assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
         assert file.attrs["encoding-version"] == "1.2"
-    assert run("inspect", out) == ExitCode.OK
-    text = capsys.readouterr().out
+    text = printed(capsys, "inspect", out)
     assert "epsilon per party" in text
     assert "seen by coordinator" in text
-    assert run("inspect", out / "model") == ExitCode.OK
-    assert "epsilon per party" in capsys.readouterr().out
+    assert "epsilon per party" in printed(capsys, "inspect", out / "model")
     assert run("evaluate", out, data / "test.parts") == ExitCode.OK
     assert run("report", out) == ExitCode.OK
     page = (out / "report.html").read_text()
@@ -388,11 +381,9 @@ def test_other_targets_and_scalings_are_refused(data, tmp_path):
     (tmp_path / "run" / "result.json").unlink()
     messages = tmp_path / "run" / "messages"
     shutil.copy(messages / "round-000002-party-1.npz", messages / "round-000003-party-1.npz")
-    with pytest.raises(FormatError, match="answers another target"):
-        resume_run(tmp_path / "run")
+    refuses(FormatError, "answers another target", resume_run, tmp_path / "run")
     (messages / "round-000003-party-1.npz").write_bytes(b"x")
-    with pytest.raises(FormatError, match=r"not a released message.*none is drawn again"):
-        resume_run(tmp_path / "run")
+    refuses(FormatError, r"not a released message.*none is drawn again", resume_run, tmp_path / "run")
     # Scaling by private constants is not private.
     from fastadmm.runs.result import unproved_parties
     from fastadmm.store.partition import open_partition
@@ -408,3 +399,39 @@ def test_other_targets_and_scalings_are_refused(data, tmp_path):
     made = solver(SETTINGS.with_(allow_infinite_epsilon=True), unproved=unproved)
     assert made.statement().epsilon == math.inf
     assert "private rows" in made.statement().reason
+
+
+# --- ``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake
+def shown(capsys, *arguments):
+    return json.loads(printed(capsys, *arguments, "--json"))
+
+
+@pytest.mark.repeats
+def test_statement_and_audit_of_a_run(tmp_path, capsys):
+    blocks, y, _ = make_vertical_classification(300, (4, 3))
+    data = write_blocks(tmp_path / "a.parts", blocks, y)
+    private = ["--privacy", "message", "--epsilon", 2, "--delta", 1e-4, "-q"]
+    assert run("train", data, "-o", tmp_path / "run", "--lambda", 1e-2, *private) == ExitCode.OK
+    assert run("train", data, "-o", tmp_path / "plain", "-q") == ExitCode.OK
+    capsys.readouterr()
+    for path in ("run", "run/model"):
+        assert "epsilon = 2 at delta = 0.0001" in printed(capsys, "privacy", tmp_path / path)
+    assert "epsilon = infinity" in printed(capsys, "privacy", tmp_path / "plain")
+    assert run("privacy", data) == ExitCode.FORMAT
+    assert run("audit", tmp_path / "plain") == ExitCode.CONFIG
+    found = told(capsys, "audit", tmp_path / "run", "--trials", 4000)
+    assert not found["flagged"]
+    assert found["checks"][0]["epsilon"] == pytest.approx(2.0, rel=1e-4)  # the noise on record
+
+    # a run whose record says that it used a quarter of the noise
+    record = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    record["mechanism"]["sigma"] /= 4
+    record["mechanism"]["grid"] /= 4
+    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
+    shown = printed(capsys, "audit", tmp_path / "run", "--trials", 4000, code=ExitCode.PRIVACY)
+    assert "FLAGGED  cost of the noise on record" in shown
+    record["mechanism"]["sigma"] = -1.0
+    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
+    assert run("audit", tmp_path / "run") == ExitCode.FORMAT
+    (tmp_path / "run" / "privacy.json").write_text("{}x")
+    assert run("audit", tmp_path / "run") == ExitCode.FORMAT

@@ -21,6 +21,8 @@ from fastadmm.privacy.sensitivity import (
 )
 from fastadmm.settings.privacy import Privacy
 
+from run_tools import refuses
+
 
 def answer(A, w, mu, ball):
     """x-update, independent of the adversary's two-column formulas; mu tiny stands for zero."""
@@ -248,9 +250,6 @@ def test_settings_choose_the_smallest_bound(adjacency):
 
 @pytest.mark.parametrize("case", [(0.0, 1, 1), (1, math.inf, 1), (1, 1, -1.0), (math.nan, 1, 1)])
 def test_bad_constants_are_errors(case):
-    with pytest.raises(ConfigError, match="sensitivity"):
-        replace_one_sensitivity(*case)
-    with pytest.raises(ConfigError, match="message clip"):
-        zero_out_sensitivity(1, 1, 1, 0.0)
-    with pytest.raises(ConfigError, match="column"):
-        column_sensitivity(1.0, 1.0, 0.0)
+    refuses(ConfigError, "sensitivity", replace_one_sensitivity, *case)
+    refuses(ConfigError, "message clip", zero_out_sensitivity, 1, 1, 1, 0.0)
+    refuses(ConfigError, "column", column_sensitivity, 1.0, 1.0, 0.0)

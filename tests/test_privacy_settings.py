@@ -19,6 +19,8 @@ from fastadmm.settings.privacy import MODES, Privacy, settings_of_modes
 from fastadmm.settings.setting import settings_of
 from sklearn.base import clone
 
+from run_tools import refuses
+
 SEEN = {"coordinator": "noisy messages"}
 
 
@@ -35,8 +37,7 @@ def test_files_and_settings_are_all_or_nothing(tmp_path):
     ledger = Ledger(tmp_path / "l")
     mu = gdp_of(1.0, 1e-5)
     pair = [Charge("run", "a", "a", "m", gdp=mu / 2), Charge("run", "b", "b", "m", gdp=2 * mu)]
-    with pytest.raises(PrivacyBudgetError):
-        ledger.charge_all(pair, 1.0, 1e-5)
+    refuses(PrivacyBudgetError, "", ledger.charge_all, pair, 1.0, 1e-5)
     assert ledger.charges == Ledger(tmp_path / "l").charges == []
     # A setting whose documentation names one mode belongs to it.
     for key, setting in settings_of_modes().items():
@@ -98,8 +99,7 @@ def test_costs_of_mixed_and_endless_charges():
 
 @pytest.mark.parametrize("values", [None, {}, {"mode": "none"}, {"parties": 3}, [1]])
 def test_a_damaged_statement_is_an_error(values):
-    with pytest.raises(FormatError, match="run: not a privacy statement"):
-        PrivacyStatement.from_json(values, "run")
+    refuses(FormatError, "run: not a privacy statement", PrivacyStatement.from_json, values, "run")
 
 
 # --- ledger
@@ -116,13 +116,9 @@ def test_settings_of_another_mode_are_refused(mode):
     assert not [name for name in others if hasattr(settings, name) or name in settings.to_dict()]
     for name in others:
         for value in (settings_of_modes()[name].default, 3.0):
-            with pytest.raises(
-                ConfigError, match=f"^{name}: mode '{mode}' .*mode '(fusion|message)'"
-            ) as error:
-                Privacy(mode=mode, **ALLOWED[mode], **{name: value})
-            assert "\n" not in str(error.value)
-            with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' "):
-                settings.with_(**{name: value})
+            given = {"mode": mode, **ALLOWED[mode], name: value}
+            refuses(ConfigError, f"^{name}: mode '{mode}' .*mode '(fusion|message)'", Privacy, **given)
+            refuses(ConfigError, f"^{name}: mode '{mode}' ", settings.with_, **{name: value})
             with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
                 Privacy.from_dict({"mode": mode, **ALLOWED[mode], name: "none" if value is None else value})
 
@@ -149,8 +145,7 @@ def test_settings_are_of_their_modes_class_however_they_are_made(settings):
     with pytest.raises(ConfigError, match="unknown key 'epsilom'; did you mean 'epsilon'"):
         Privacy(mode=settings.mode, epsilom=1.0)
     other = next(mode for mode in MODES if mode != settings.mode)
-    with pytest.raises(ConfigError, match=f"mode: these settings are of mode '{settings.mode}'"):
-        settings.with_(mode=other)
+    refuses(ConfigError, f"mode: these settings are of mode '{settings.mode}'", settings.with_, mode=other)
 
 
 def test_runs_of_older_versions_are_read(tmp_path):

@@ -16,7 +16,7 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from run_tools import within
+from run_tools import refuses, within
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-0.5, 0.5, size=(240, 5))
@@ -41,13 +41,11 @@ def test_a_second_fit_is_refused_unless_the_budget_allows_it(tmp_path, mode):
     assert model.privacy_.epsilon == pytest.approx(1.0)
     assert model.privacy_.tuning == ""
     assert Ledger(path).spent(_FEATURES).epsilon(1e-4) == pytest.approx(1.0)
-    with pytest.raises(PrivacyBudgetError, match="releases of 1 run"):
-        fitted(path, mode)
+    refuses(PrivacyBudgetError, "releases of 1 run", fitted, path, mode)
     model = fitted(path, mode, total_epsilon=2.0)
     assert "1 other run(s) in this ledger; all together epsilon 1." in model.privacy_.tuning
     assert 1.4 < Ledger(path).spent(_FEATURES).epsilon(1e-4) < 1.8  # between two Gaussians and two numbers
-    with pytest.raises(PrivacyBudgetError):  # no epsilon is left over
-        fitted(path, mode, total_epsilon=1.5)
+    refuses(PrivacyBudgetError, "", fitted, path, mode, total_epsilon=1.5)  # no epsilon is left over
 
 
 def test_a_grid_search_costs_what_composition_says(tmp_path):
@@ -65,8 +63,7 @@ def test_a_grid_search_costs_what_composition_says(tmp_path):
     assert (
         "15 other run(s) in this ledger; all together epsilon 4.99" in search.best_estimator_.privacy_.tuning
     )
-    with pytest.raises(PrivacyBudgetError, match="16 run"):
-        fitted(path, "message", total_epsilon=1.0)
+    refuses(PrivacyBudgetError, "16 run", fitted, path, "message", total_epsilon=1.0)
 
 
 def test_without_a_ledger_a_fit_warns_and_says_that_it_alone_counts():
@@ -98,8 +95,7 @@ def test_labels_have_an_account_of_their_own(tmp_path):
     fitted(path, label_epsilon=2.0, total_epsilon=3.0)
     assert Ledger(path).spent(_LABELS).epsilon(0.0) == 2.0
     fitted(path, label_epsilon=2.0, total_epsilon=3.0)
-    with pytest.raises(PrivacyBudgetError, match="randomised labels"):
-        fitted(path, label_epsilon=2.5, total_epsilon=2.5)
+    refuses(PrivacyBudgetError, "randomised labels", fitted, path, label_epsilon=2.5, total_epsilon=2.5)
 
 
 @pytest.mark.parametrize("first", ["partition", "arrays"])
@@ -108,12 +104,10 @@ def test_runs_on_partitions_in_the_same_ledger_are_added(first):
     on_partition = Charge.to(Account("rows", "party-7", columns="digest"), "run", "message 1", gdp=0.3)
     if first == "partition":
         ledger.charge(on_partition, 1.0, 1e-4)
-        with pytest.raises(PrivacyBudgetError):
-            fitted(ledger)
+        refuses(PrivacyBudgetError, "", fitted, ledger)
     else:
         fitted(ledger)
-        with pytest.raises(PrivacyBudgetError):
-            ledger.charge(on_partition, 1.0, 1e-4)
+        refuses(PrivacyBudgetError, "", ledger.charge, on_partition, 1.0, 1e-4)
 
 
 def test_copies_and_threads_share_the_account(tmp_path):
@@ -131,8 +125,7 @@ def test_copies_and_threads_share_the_account(tmp_path):
     opened = Ledger(path)
     fitted(opened)
     for again in (clone(made(opened)), pickle.loads(pickle.dumps(made(opened))), made(path)):
-        with pytest.raises(PrivacyBudgetError):
-            again.fit(X, Y)
+        refuses(PrivacyBudgetError, "", again.fit, X, Y)
     with pytest.raises(TypeError, match="give it a file"):
         pickle.dumps(made(memory))
     # Threads of a search charge one file.

@@ -4,13 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
 from fastadmm.coordinator.proximal import coordinator
-from fastadmm.parties.direction_span import ActiveSet
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
-from fastadmm.solver.warm_start import StartingPoint
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
@@ -59,111 +56,6 @@ def test_history_and_zeros(monkeypatch):
     assert all(b <= a * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
     assert values[-1] <= best * (1.0 + 1e-8)  # `best` is proved to 1e-9
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-12) for r in records)
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
-def test_a_start_at_the_minimiser_is_certified_at_once(loss):
-    # With a norm alone the gap is linear in the slope, the objective quadratic: it cannot tell steps apart.
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        sizes = 10.0 ** rng.integers(-3, 4, size=8) if seed % 2 else np.ones(8)
-        X = rng.normal(size=(120, 8)) * sizes
-        y = X / np.abs(X).max(axis=0) @ [3.0, -6.0, 1.5, 0.0, 3.0, 0.0, 0.9, 0.0] + rng.normal(size=120)
-        y = (y > 0.0) * 1.0 if loss == "logistic" else y
-        problem = make_problem([X[:, :3], X[:, 3:]], y, loss=loss, lam=1e-2, regularizer="l1")
-        options = SolverOptions(gap=1e-9, max_rounds=30, n_threads=1)
-        first = solve(problem, options)
-        assert first.status is Status.CONVERGED
-        again = solve(problem, options, start=StartingPoint(first.weights, first.intercept))
-        assert again.status is Status.CONVERGED
-        assert len(again.history) <= 6
-        values = [first.objective, *(record.objective for record in again.history)]
-        assert all(b <= a + 4e-15 * abs(a) for a, b in itertools.pairwise(values))
-
-
-def test_a_tiny_move_stays_on_the_face():
-    # A stiff metric moves answers by next to nothing; directions are to have no rounding of held weights.
-    rng = np.random.default_rng(0)
-    block, y = rng.normal(size=(200, 12)), rng.normal(size=200)
-    problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1")
-    party = Solver(problem, SolverOptions(scheme="proximal", n_threads=1)).parties[0]
-    party.prepare()
-    free = np.arange(12) < 7
-    for _ in range(2):  # whose zeros differ
-        party.describe(rng.normal(size=12) * (rng.random(12) < 0.8))
-    weights = np.where(free, rng.normal(size=12), 0.0)
-    coefficients = party.describe(weights)["coefficients"]
-    for size in (1e-6, 1e-9):
-        moved = np.where(free, weights + size * rng.normal(size=12), 0.0)
-        before = len(party.directions)
-        answer = party.describe(moved, coefficients)
-        coefficients = answer["coefficients"]
-        assert "message" in answer
-        assert len(party.directions) == before + 1
-        scaled = party.directions * party.span.scale
-        np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
-        assert (party.weights(coefficients)[~free] == 0.0).all()
-        # As many combinations of directions hold what is held as dimensions allow.
-        assert ActiveSet(party.span, weights, ~free).basis.shape[1] == before + 1 - np.linalg.matrix_rank(
-            scaled[:before, ~free]
-        )
-        weights = moved
-
-
-@pytest.mark.parametrize("seed", [25, 28, 38])
-def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed):
-    # At the rounding of zero instead, answers could grow by a bounded factor a round only, for rounds on end.
-    rng = np.random.default_rng(seed)
-    base = rng.normal(size=(150, 3))
-    blocks = [base + 0.3 * rng.normal(size=(150, 3)) for _ in range(4)]
-    y = (base @ [1.0, -1.0, 0.5] + 0.3 * rng.normal(size=150) > 0.0) * 1.0
-    solver = Solver(make_problem(blocks, y, lam=3e-2, regularizer="l1"), SolverOptions(n_threads=1))
-    for _ in range(8):
-        solver.round()
-        shared, proposal = solver.coordinator.shared, solver.coordinator.proposal.coefficients
-        sizes = [
-            np.linalg.norm(proposal[shared.of(m)] @ party.directions)
-            for m, party in enumerate(solver.parties)
-        ]
-        assert all(size == 0.0 or size > 1e-12 for size in sizes)
-        assert max(sizes) > 0.1
-
-
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@pytest.mark.parametrize(
-    ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
-)
-def test_a_round_takes_one_exchange_and_others_at_times(loss, regularizer, constraint):
-    problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    asked: list[str] = []
-    carry = solver.driver.carry
-
-    def counted(exchange):
-        answers = carry(exchange)
-        for call, answer in zip(exchange.calls, answers, strict=True):
-            check_values(call.arguments, argument_fields(call.name, problem.n_samples), "asked")
-            check_answer((call.name, call.arguments), answer, problem.n_samples, "answered")
-        if CALLS[exchange.calls[0].name].answer:
-            asked.append(exchange.calls[0].name)
-        return answers
-
-    solver.driver.carry = counted
-    solver.prepare()
-    assert asked == ([] if constraint != "box:0.1,1" else ["feasible_start"])
-    alone = 0
-    for _ in range(15):
-        asked.clear()
-        record = solver.round()
-        assert asked[0] == "best_response"
-        assert asked[1:] in ([], ["describe_model"])
-        alone += len(asked) == 1
-        if record.gap <= 1e-6:
-            break
-    assert alone >= 3 or solver.n_rounds < 5
 
 
 @pytest.mark.parametrize(("parties", "name"), [(300, "proximal"), (301, "sharing")])

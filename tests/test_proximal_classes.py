@@ -5,11 +5,10 @@ import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
-from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
+from fastadmm.coordinator.proximal.parts import combined, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
-from fastadmm.method.class_certificate import class_curvature_about
-from fastadmm.parties.face_classes import common_shift
+from fastadmm.method.class_certificate import shifted
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
@@ -23,17 +22,9 @@ def make(regularizer="l1", constraint=None, intercept=True):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (3, 5)]
     y = np.argmax(blocks[0] + blocks[1][:, :3] + rng.gumbel(size=(N, C)), axis=1)
-    return make_problem(
-        blocks,
-        y,
-        loss="multinomial",
-        lam=1e-2,
-        regularizer=regularizer,
-        constraint=constraint,
-        n_classes=C,
-        fit_intercept=intercept,
-        sample_weight=rng.uniform(0.5, 2.0, size=N),
-    )
+    penalty = {"lam": 1e-2, "regularizer": regularizer, "constraint": constraint, "fit_intercept": intercept}
+    weight = rng.uniform(0.5, 2.0, size=N)
+    return make_problem(blocks, y, loss="multinomial", n_classes=C, sample_weight=weight, **penalty)
 
 
 def test_few_rounds():
@@ -73,22 +64,6 @@ def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed):
     assert record.gap <= 1e-6
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.3, 0.7), (0.0, 1.0)])
-@pytest.mark.parametrize("classes", [2, 3, 6])
-def test_no_shift_of_a_column_is_better_than_the_common_shift(classes, alpha, beta):
-    weights = np.random.default_rng(classes).normal(size=(classes, 20)).round(1)
-    weights[:, :5] = 0.0
-    found = common_shift(weights, alpha, beta)
-
-    def value(t):
-        rest = weights - t
-        return alpha * np.abs(rest).sum(axis=0) + 0.5 * beta * (rest * rest).sum(axis=0)
-
-    for t in np.linspace(-3.0, 3.0, 601):
-        assert (value(found) <= value(np.full(20, t)) + 1e-12).all()
-    assert (found[:5] == 0.0).all()
-
-
 def test_a_resumed_run_takes_the_same_steps():
     assert_resumed_is_the_same(make("l1", "ball:0.7"), SolverOptions(gap=0.0), 4, 3)
 
@@ -119,22 +94,7 @@ def test_the_hessian_is_that_of_the_softmax(intercept):
     np.testing.assert_allclose(
         products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, rtol=0, atol=1e-12
     )
-    np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
-
-
-@pytest.mark.parametrize("reach", [1e-3, 0.5, 5.0, 900.0])
-def test_curvature_is_averaged_over_each_class_alone(reach):
-    problem = make()
-    z, loss = np.random.default_rng(7).normal(size=C * N), problem.loss
-    naive, ahead, behind = np.empty((C, N)), np.empty(C * N), np.empty(C * N)
-    with Engine(1) as engine:
-        found = class_curvature_about(problem, z, reach, np.empty(C * N), engine)
-        for c in range(C):
-            moved = np.repeat(reach * np.eye(C)[c], N)
-            loss.evaluate(z + moved, problem.y, problem.weight, ahead, engine)
-            loss.evaluate(z - moved, problem.y, problem.weight, behind, engine)
-            naive[c] = (ahead - behind).reshape(C, N)[c] / (2.0 * reach)
-    np.testing.assert_allclose(found, naive.ravel(), rtol=1e-9, atol=1e-14)
+    np.testing.assert_array_equal(shifted(np.zeros(4), np.array([1.0, 2.0])), [1.0, 1.0, 2.0, 2.0])
 
 
 def test_what_several_classes_answer_is_packed_and_checked():

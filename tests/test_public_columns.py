@@ -13,7 +13,7 @@ from fastadmm.store.encoder import Encoder
 from fastadmm.store.model import open_model, open_party_model
 from fastadmm.store.partition import open_partition
 
-from run_tools import run
+from run_tools import printed, refuses, run
 
 DESCRIPTION = """
 [columns.age]
@@ -76,8 +76,7 @@ def test_cells_and_records(tables):
         {"missing": "mean"}, {"categorical": ["zone"]}, {"standardize": True}, {"like": tables[0].parent},
     ):  # fmt: skip
         option = f"--{next(iter(options))} and --public-columns: the description says"
-        with pytest.raises(ConfigError, match=option):
-            described(tables, "q", **options)
+        refuses(ConfigError, option, described, tables, "q", **options)
     tables[2].write_text(DESCRIPTION.replace("columns.city", "columns.town"))
     with pytest.raises(ConfigError, match=r"column 'city' of .*bank\.csv is not described: describe it, or"):
         described(tables, "q")
@@ -94,14 +93,12 @@ def test_the_encoder_is_kept_and_damage_is_found(tables):
     assert reopened.encoder == encoder
     changed = encoder.to_json()
     changed["columns"][1]["high"] = 7.0
-    with pytest.raises(FormatError, match="does not agree with its digest"):
-        Encoder.from_json(changed, "here")
+    refuses(FormatError, "does not agree with its digest", Encoder.from_json, changed, "here")
     for key, value in (("bounds", [[0.0, 0.0], [5.0, 1.0]]), ("other", [3, -1])):
         with h5py.File(reopened.path, "r+") as file:
             kept = file["encoder"][key][()]
             file["encoder"][key][...] = value
-        with pytest.raises(FormatError):
-            open_partition(tables[0].parent / "p")
+        refuses(FormatError, "", open_partition, tables[0].parent / "p")
         with h5py.File(reopened.path, "r+") as file:
             file["encoder"][key][...] = kept
 
@@ -171,9 +168,7 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     # Predictions from tables replay bounds, categories and fills, and so does an exported part.
     capsys.readouterr()
     bank, shop = tmp_path / "bank2.csv", tmp_path / "shop2.csv"
-    assert run("predict", out, tmp_path / "p2") == ExitCode.OK
-    from_partition = capsys.readouterr().out
-    assert run("predict", out, bank, shop, "--id", "id") == ExitCode.OK
-    assert capsys.readouterr().out == from_partition
+    from_partition = printed(capsys, "predict", out, tmp_path / "p2")
+    assert printed(capsys, "predict", out, bank, shop, "--id", "id") == from_partition
     assert run("export", out, "--party", "host", "-o", tmp_path / "host.h5") == ExitCode.OK
     assert open_party_model(tmp_path / "host.h5")[0].encoder == open_model(out).parties[1].encoder

@@ -10,7 +10,7 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.config import make_config
 
-from run_tools import run, write_blocks
+from run_tools import refused, refuses, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)
 SOLVERS = {"message": MessageSolver, "fusion": FusionSolver}
@@ -48,8 +48,7 @@ def test_estimators_refuse_numbers_per_record(mode):
     X, chosen = np.hstack(blocks), settings(mode)
     model = ADMMSharingClassifier([3, 2], privacy=chosen)
     for given in ({"sample_weight": balanced(y)}, {"offset": y - 0.5}):
-        with pytest.raises(ConfigError, match="neither sample weights nor offsets"):
-            model.fit(X, y, **given)
+        refuses(ConfigError, "neither sample weights nor offsets", model.fit, X, y, **given)
     for changes in ({"class_weight": "balanced"}, {"early_stopping": True}):
         with pytest.raises(ConfigError, match="not in a private run"):
             ADMMSharingClassifier([3, 2], privacy=chosen, **changes).fit(X, y)
@@ -64,8 +63,7 @@ def test_runs_refuse_numbers_per_record_of_a_partition(tmp_path, capsys, mode, n
     write_blocks(tmp_path / "t.parts", blocks, y, **{name: balanced(y)})
     out = tmp_path / "run"
     asked = ("--privacy", mode, "--epsilon", 1, "--set", "privacy.label_epsilon=1", "--quiet")
-    assert run("train", tmp_path / "t.parts", *asked, "-o", out) == ExitCode.CONFIG
-    error = capsys.readouterr().err.strip()
+    error = refused(capsys, ExitCode.CONFIG, "train", tmp_path / "t.parts", *asked, "-o", out).strip()
     assert "neither sample weights nor offsets" in error
     assert "\n" not in error
     assert not out.exists()

@@ -19,6 +19,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import scale
 
+from run_tools import refuses
+
 
 def test_tables_by_name():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
@@ -50,8 +52,7 @@ def test_tables_by_name():
         (tables | {"shop": X}, "X: blocks of [4, 10] columns, but"),
     ):
         for call in (model.predict, lambda X: model.score(X, y), lambda X: model.inference(X, y)):
-            with pytest.raises(ValueError, match=re.escape(message)):
-                call(wrong)
+            refuses(ValueError, re.escape(message), call, wrong)
     with pytest.raises(InputError, match=r"row 0 has the index 0 in X\['bank'\], but 441 in X\['shop'\]"):
         model.fit({"bank": X.iloc[:, :4], "shop": X.iloc[::-1, 4:]}, y)
     both = model.fit({"bank": X, "shop": X.iloc[:, :4] ** 2}, y)
@@ -148,8 +149,7 @@ def test_parameters_of_other_libraries(given, meant):
     assert "\n" not in str(told.value)
     with pytest.raises(ValueError, match=meant):
         JointClassifier().set_params(**given).fit(X, y)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'zzzz'"):
-        JointClassifier(zzzz=1)
+    refuses(TypeError, "unexpected keyword argument 'zzzz'", JointClassifier, zzzz=1)
 
 
 @pytest.mark.parametrize("more", [{"loss": "sigmoid"}, {"scheme": "sharing"}, {"regularizer": "l1"}])
@@ -185,8 +185,7 @@ def test_pages_and_metrics(tmp_path):
         ((X[:5, :9], y[:5]), "10 features"),
         ((X[:5], y[:4]), "eval_set: 5 rows of X, but 4"),
     ):
-        with pytest.raises(ValueError, match=message):
-            own.fit(X, y, eval_set=wrong)
+        refuses(ValueError, message, own.fit, X, y, eval_set=wrong)
     with pytest.raises(InputError, match="eval_set: y has classes other than"):
         JointClassifier().fit(X, y > 100, eval_set=(X, y))
     # The page of an estimator.
@@ -197,8 +196,7 @@ def test_pages_and_metrics(tmp_path):
         assert told in page
     model.set_params(alpha=[1e-2, 1e-3]).fit(X, y)
     assert "0.001" in fastadmm.report(model, tmp_path / "b.html").read_text(encoding="utf-8")
-    with pytest.raises(ConfigError, match="a report is an HTML page"):
-        fastadmm.report(model, tmp_path / "b.txt")
+    refuses(ConfigError, "a report is an HTML page", fastadmm.report, model, tmp_path / "b.txt")
     with pytest.raises(NotFittedError):
         fastadmm.report(JointRegressor(), tmp_path / "c.html")
 

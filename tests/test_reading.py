@@ -11,7 +11,7 @@ import pytest
 from fastadmm.errors import ExitCode, FormatError, StorageError
 from fastadmm.files.reading import parse_json, parse_toml, read_bytes, read_json
 
-from run_tools import run, write_problem
+from run_tools import refuses, run, write_problem
 
 DIGITS = "9" * 6000
 DEEP = "[" * 100_000
@@ -19,8 +19,7 @@ DEEP = "[" * 100_000
 
 @pytest.mark.parametrize("text", [DIGITS, DEEP, "{", b"\xff", f'{{"a": {DIGITS}}}', ""])
 def test_json_that_nobody_writes_is_one_line(text):
-    with pytest.raises(FormatError, match=r"^file: not (our )?JSON"):
-        parse_json(text, "file")
+    refuses(FormatError, r"^file: not (our )?JSON", parse_json, text, "file")
 
 
 @pytest.mark.parametrize(
@@ -38,8 +37,7 @@ def test_json_that_nobody_writes_is_one_line(text):
     ],
 )
 def test_json_of_others_has_nothing_that_no_code_expects(text, says):
-    with pytest.raises(FormatError, match=rf"^file: not JSON: .*{says}"):
-        parse_json(text, "file", foreign=True)
+    refuses(FormatError, rf"^file: not JSON: .*{says}", parse_json, text, "file", foreign=True)
     if "occurs" not in says:
         parse_json(text, "file")  # ours may have an infinite number
 
@@ -54,10 +52,8 @@ def test_files_and_json_of_others_are_what_they_say(tmp_path):
     assert found - OWN == {"reading.py"}
     # A file that is too long is not read.
     (tmp_path / "long").write_bytes(b"x" * 11)
-    with pytest.raises(FormatError, match="11 bytes"):
-        read_bytes(tmp_path / "long", most=10)
-    with pytest.raises(StorageError, match="directory"):
-        read_json(tmp_path)
+    refuses(FormatError, "11 bytes", read_bytes, tmp_path / "long", most=10)
+    refuses(StorageError, "directory", read_json, tmp_path)
 
 
 #: Journals and pipes of this user's own processes.
@@ -67,8 +63,7 @@ OWN |= {"party_tasks.py", "session.py"}
 
 @pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])
 def test_toml_that_nobody_writes_is_one_line(text):
-    with pytest.raises(FormatError, match=r"^file: not (our )?TOML"):
-        parse_toml(text, "file")
+    refuses(FormatError, r"^file: not (our )?TOML", parse_toml, text, "file")
 
 
 COMMANDS = [

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from rounds_tools import begin, separate
 from rounds_tools import train as train_by_files
-from run_tools import in_file, result_of, run, write_blocks
+from run_tools import in_file, refused, result_of, run, write_blocks
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, 
     assert "party-1: dense, 6 features" in capsys.readouterr().out
 
     # refusals
-    assert run(*f"{usual}/no --scheme steepest --regularizer l1".split()) == 5
-    error = capsys.readouterr().err
+    error = refused(capsys, 5, *f"{usual}/no --scheme steepest --regularizer l1".split())
     assert "'steepest' needs a convex problem with a smooth loss, regularizer l2 without" in error
     assert "one predictor per sample and at most 20 parties; choose 'auto'" in error
     assert run(*f"{usual}/no".split(), *in_file(scheme="steepest", penalty=1.0)) == 5

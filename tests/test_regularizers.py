@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.engine.engine import Engine
@@ -36,13 +35,10 @@ from fastadmm.problem.traits import Traits
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.linear_model import Lasso
 from sklearn.preprocessing import scale
 
-from run_tools import run, write_blocks
+from run_tools import refuses, run, write_blocks
 
 D = 8
 GROUPS = GroupLasso((((0, 3, 1), (2, 4), (5, 6, 7)),))
@@ -153,40 +149,6 @@ def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer, constraint):
                 assert penalty.conjugate((1.0 + 1e-6) * free * one) > 0.0
 
 
-# --- x-updates
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)]),
-    st.sampled_from([(-math.inf, math.inf), (0.0, math.inf), (-0.2, 0.1), (0.1, 0.3)]),
-)
-@settings(max_examples=40, deadline=None)
-def test_gram_descent_against_its_twin(seed, h, box):
-    from fastadmm.kernels.gram_descent import gram_descent
-
-    rng = np.random.default_rng(seed)
-    block = rng.standard_normal((12, 5))
-    block[:, rng.integers(5)] = 0.0
-    gram, right = block.T @ block, block.T @ rng.standard_normal(12)
-    x, gradient = np.zeros(5), np.empty(5)
-    assert gram_descent(gram, -right, np.zeros(5), *h, *box, x, gradient, 1e-13, 100_000)
-    twin = np.clip(np.zeros(5), *box)
-    for _ in range(2000):
-        before = twin.copy()
-        for j in range(5):
-            centre = right[j] - gram[j] @ twin + gram[j, j] * twin[j]
-            curvature = gram[j, j] + h[1]
-            best = np.sign(centre) * max(abs(centre) - h[0], 0.0) / curvature if curvature > 0 else 0.0
-            twin[j] = min(max(best, box[0]), box[1])
-        if (twin == before).all():
-            break
-    assert np.allclose(x, twin, atol=1e-9)
-    assert np.allclose(gradient, gram @ x - right, atol=1e-11)
-    origin, around = rng.standard_normal(5), np.zeros(5)  # the same problem, told from another point
-    assert gram_descent(gram, gram @ origin - right, origin, *h, *box, around, gradient, 1e-13, 100_000)
-    assert np.allclose(around, x, atol=1e-9)
-    assert np.allclose(gradient, gram @ x - right, atol=1e-9)
-
-
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_x_updates_reach_the_fixed_point(regularizer, constraint):
@@ -221,16 +183,9 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
     y = (X[:, 0] + 0.5 * X[:, 9] + rng.standard_normal(80) > 0).astype(float)
     if isinstance(regularizer, GroupLasso):
         regularizer = GroupLasso((regularizer.groups[0],) * 2) if regularizer.groups else regularizer
-    problem = make_problem(
-        split(X, 2),
-        y,
-        loss=loss,
-        lam=0.03,
-        regularizer=regularizer,
-        constraint=constraint,
-        sample_weight=rng.uniform(0.5, 2, 80),
-        offset=0.1 * rng.standard_normal(80),
-    )
+    rows = {"sample_weight": rng.uniform(0.5, 2, 80), "offset": 0.1 * rng.standard_normal(80)}
+    asked = {"loss": loss, "lam": 0.03, "regularizer": regularizer, "constraint": constraint}
+    problem = make_problem(split(X, 2), y, **asked, **rows)
     records = solve(problem, SolverOptions(gap=0, scheme="sharing", max_rounds=300, n_threads=1)).history
     best = min(r.objective for r in records)
     for record in records[:120]:
@@ -262,8 +217,7 @@ def test_penalties_rules_and_schemes():
     assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
     with pytest.raises(ConfigError, match="needs regularizer l2 or log_sum without a constraint"):
         choose_scheme(SolverOptions(scheme="subspace"), kinks)
-    with pytest.raises(ConfigError, match="x_update"):
-        choose_scheme(SolverOptions(x_update="gram"), kinks)
+    refuses(ConfigError, "x_update", choose_scheme, SolverOptions(x_update="gram"), kinks)
     # Texts of sets come back.
     for constraint in SETS:
         assert get_constraint(constraint.text) == constraint
@@ -296,15 +250,3 @@ def test_command_line_and_model(cancer, tmp_path):
     for one, two in zip(model.parties, open_model(tmp_path / "two").parties):
         assert np.array_equal(one.weights, two.weights)
     assert run("train", data, "--out", tmp_path / "no", "--scheme", "subspace", *options) == 5
-
-
-def test_estimators(cancer, diabetes):
-    X, y = diabetes
-    model = ADMMSharingRegressor(parties=3, alpha=0.02, regularizer="l1", tol=1e-8).fit(X, y)
-    assert np.allclose(model.coef_, Lasso(alpha=0.02, tol=1e-12).fit(X, y).coef_, atol=2e-4)
-    X, y = cancer
-    classifier = ADMMSharingClassifier(parties=2, alpha=1e-2, constraint="nonnegative").fit(-X, y)
-    assert classifier.coef_.min() >= 0
-    assert classifier.converged_
-    with pytest.raises(ConfigError, match="unknown regularizer"):
-        ADMMSharingRegressor(regularizer="l7").fit(X, y)

@@ -15,7 +15,7 @@ from fastadmm.privacy.releases import Payment, Releases
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 
-from run_tools import Killed, flipped, refused, write_blocks
+from run_tools import Killed, flipped, refused, refuses, write_blocks
 
 COST = Charge("run", "data of a", "a", "message 1", pure=1.0)
 
@@ -58,8 +58,7 @@ def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypat
             patched.setattr(Ledger, "charge_all", die_charging)
         else:
             patched.setattr(module.os, "replace", partial(dying, after=place == "after the rename"))
-        with pytest.raises(Killed):
-            obtain(directory, Ledger(path), draws=draws)
+        refuses(Killed, "", obtain, directory, Ledger(path), draws=draws)
     assert len(list(directory.iterdir())) == 1
     assert Ledger.charge_all is charge
     np.testing.assert_array_equal(obtain(directory, Ledger(path), draws=draws), draws[0])
@@ -72,14 +71,12 @@ def test_draws_that_are_torn_missing_or_long(tmp_path, monkeypatch):
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "replace", dying)
-        with pytest.raises(Killed):
-            obtain(directory, Ledger(path), draws=draws)
+        refuses(Killed, "", obtain, directory, Ledger(path), draws=draws)
     (pending,) = hidden(directory)
     raw = pending.read_bytes()
     for torn in (raw[:-1], raw[: len(raw) // 2], b"", bytes([raw[0] ^ 1]) + raw[1:]):
         pending.write_bytes(torn)
-        with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
-            obtain(directory, Ledger(path), draws=draws)
+        refuses(PrivacyBudgetError, "nothing was sent", obtain, directory, Ledger(path), draws=draws)
         assert list(directory.iterdir()) == []
     assert len(draws) == 1  # refused before anything is drawn
     pending.write_bytes(raw[:-1])
@@ -94,8 +91,7 @@ def test_a_charged_release_that_is_missing_is_charged_again_or_refused(tmp_path)
     directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
     obtain(directory, Ledger(path), draws=draws)
     shutil.rmtree(directory)
-    with pytest.raises(PrivacyBudgetError, match="it would be 2"):
-        obtain(directory, Ledger(path), draws=draws)
+    refuses(PrivacyBudgetError, "it would be 2", obtain, directory, Ledger(path), draws=draws)
     assert len(draws) == 1
     obtain(directory, Ledger(path), 2.0, draws=draws)
     assert Ledger(path).spent("data of a").epsilon(0.0) == 2.0
@@ -129,9 +125,7 @@ def test_damage_is_one_line_also_of_older_versions(tmp_path):
         np.testing.assert_array_equal(archive["integers"], draws[0])
     for changed in damages(path.read_bytes(), rng, 300):
         path.write_bytes(changed)
-        with pytest.raises(FormatError, match="not a released message, or damaged") as error:
-            obtain(tmp_path, ledger, draws=draws)
-        assert "\n" not in str(error.value)
+        refuses(FormatError, "not a released message, or damaged", obtain, tmp_path, ledger, draws=draws)
     assert len(draws) == 1
     # Damaged files of older versions give no traceback.
     rng, path = np.random.default_rng(0), tmp_path / "one.npz"
@@ -147,8 +141,7 @@ def test_damage_is_one_line_also_of_older_versions(tmp_path):
     np.testing.assert_array_equal(obtain(tmp_path, Ledger()), np.arange(5))
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(FormatError):
-        obtain(tmp_path, Ledger())
+    refuses(FormatError, "", obtain, tmp_path, Ledger())
 
 
 def test_a_full_disk_keeps_nothing_half_written(tmp_path, monkeypatch):
@@ -158,8 +151,7 @@ def test_a_full_disk_keeps_nothing_half_written(tmp_path, monkeypatch):
     draws, ledger = [], Ledger(tmp_path / "ledger")
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "fsync", full)
-        with pytest.raises(StorageError, match="No space left"):
-            obtain(tmp_path / "messages", ledger, draws=draws)
+        refuses(StorageError, "No space left", obtain, tmp_path / "messages", ledger, draws=draws)
     assert list((tmp_path / "messages").iterdir()) == []
     assert ledger.charges == []
     obtain(tmp_path / "messages", ledger, draws=draws)

@@ -1,20 +1,30 @@
 """Interrupt, kill, damage, extend: `resume` ends in the bit-identical model of an uninterrupted run."""
 
+import copy
 import json
 import shutil
 import signal
+from functools import reduce
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from fastadmm import SolverOptions
+from fastadmm.blocks.block import DenseBlock
 from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.seal import digest_of_files
+from fastadmm.parties.masked_direction import MaskedDirectionParty
+from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.runs.checkpoint import write_tree
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
+from fastadmm.secrecy.keys import new_private_key, public_key
+from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver
 
 from run_tools import (
     CrashAfter,
@@ -27,6 +37,7 @@ from run_tools import (
     model_digests,
     n_lines,
     refused,
+    refuses,
     result_of,
     run,
     run_process,
@@ -43,7 +54,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "gauss-seidel": {"scheme": "gauss-seidel"},
     "cg": {"scheme": "sharing", "x_update": "cg"},
     "subspace": {"scheme": "subspace"},
+    "lambdas": {"party_lambda": {"party-1": 1e-2, "party-3": 0.2}, "directions": "both"},
     "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
+    "sets": {"party_constraint": {"party-1": "box:0.0,0.5", "party-3": "ball:0.25"}},
     "proximal": {"regularizer": "l1"},
     "kinks": {"loss": "hinge"},
     "smoothed-proximal": {"regularizer": "l1", "loss": "hinge", "constraint": "ball:1"},
@@ -95,7 +108,7 @@ def configuration(folder, setting, **changes):
 
 
 # --- interruptions at chosen rounds, in this process ------------------------------------------------------
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_signal_ends_after_the_round_and_resume_goes_on(folder, uninterrupted, tmp_path, setting):
     last = [(ROUNDS - 1, signal.SIGINT)] if setting in THOROUGHLY else []
@@ -257,8 +270,7 @@ def test_checkpoints_that_are_damaged_or_hold_more(folder, tmp_path, capsys):
     for checkpoint in (out / "checkpoints").iterdir():
         damage_truncated(checkpoint)
     before = (out / "rounds.jsonl").read_bytes()
-    with pytest.raises(FormatError, match="or of an earlier version; train again"):
-        resume_run(out)
+    refuses(FormatError, "or of an earlier version; train again", resume_run, out)
     refused(capsys, 4, "resume", out, "--quiet")
     assert (out / "rounds.jsonl").read_bytes() == before
     assert len(list((out / "checkpoints").iterdir())) == 2
@@ -289,8 +301,7 @@ def test_damaged_results_and_other_places(folder, uninterrupted, tmp_path):
         ("{", "not JSON"), ("[]", "no JSON object"), ('{"status": "x"}', "missing"), ("\xff", "not JSON"),
     ):  # fmt: skip
         (out / "result.json").write_bytes(text.encode("latin-1"))
-        with pytest.raises(FormatError, match=rf"result\.json.*{message}.*delete it"):
-            resume_run(out)
+        refuses(FormatError, rf"result\.json.*{message}.*delete it", resume_run, out)
     (out / "result.json").unlink()
     resume_run(out)
     assert_same_run(out, uninterrupted["sharing"])
@@ -315,11 +326,9 @@ def test_damaged_configuration(folder, tmp_path):
         (whole.replace("rounds", "ruonds"), "damaged, or changed"),
     ):
         (out / "run.toml").write_text(broken)
-        with pytest.raises((ConfigError, FormatError), match=message):
-            resume_run(out)
+        refuses((ConfigError, FormatError), message, resume_run, out)
     (out / "run.toml").write_text(whole[: whole.index("[provenance]")])
-    with pytest.raises(FormatError, match="provenance"):
-        resume_run(out)
+    refuses(FormatError, "provenance", resume_run, out)
 
 
 # --- other data -------------------------------------------------------------------------------------------
@@ -375,8 +384,7 @@ def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit
     assert f"fastadmm resume {out} --rounds {2 * limit}" in err
     assert (out / "model" / "model.toml").exists()
 
-    assert run("resume", out) == 5
-    err = capsys.readouterr().err
+    err = refused(capsys, 5, "resume", out)
     assert "give a new limit: --rounds, --gap or --set time=SECONDS" in err
     assert run("resume", out, "--threads", 1) == 5
 
@@ -409,8 +417,7 @@ def test_new_limits(folder, uninterrupted, tmp_path):
 def test_time_limit(folder, tmp_path, capsys):
     out = tmp_path / "run"
     options = ["--scheme", "sharing", "--gap", 0, "--rounds", 10**6, "--set", "time=0.05", "--quiet"]
-    assert run("train", folder / "train.parts", *options, "--out", out) == 7
-    err = capsys.readouterr().err
+    err = refused(capsys, 7, "train", folder / "train.parts", *options, "--out", out)
     assert "stopped at the time limit" in err
     assert f"fastadmm resume {out} --set time=" in err
     first = result_of(out)
@@ -419,3 +426,81 @@ def test_time_limit(folder, tmp_path, capsys):
     second = result_of(out)
     assert second["rounds"] > first["rounds"]
     assert second["seconds"] >= 0.3
+
+
+# --- a state that lacks something, or has another shape, is refused when it is restored, not in a round
+REFUSED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+ENGINE = Engine(1)
+OPTIONS = {"gap": 1e-12, "n_threads": 1}
+
+
+def solver_of(kind):
+    rng = np.random.default_rng(1)
+    n, d = (200, 60) if kind == "proximal" else (40, 60) if kind == "few rows" else (60, 4)
+    blocks = [rng.normal(size=(n, d)) for _ in range(2)]
+    y = (blocks[0][:, 0] + rng.normal(size=n) > 0.0) * 1.0
+    more = {"regularizer": "l1"} if kind == "proximal" else {}
+    watched = None
+    if kind == "early stopping":
+        rows = TestSet([DenseBlock(b[:20]) for b in blocks], y[:20], np.ones(20), np.zeros(20))
+        watched = EarlyStopping(rows, patience=50)
+        blocks, y = [b[20:] for b in blocks], y[20:]
+    problem = make_problem(blocks, y, lam=1e-3, **more)
+    scheme = {"proximal": "proximal", "few rows": "subspace"}.get(kind, "sharing")
+    options = SolverOptions(scheme=scheme, directions="one" if kind == "few rows" else "auto", **OPTIONS)
+    return Solver(problem, options, early=watched)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "spoil"),
+    [
+        *(
+            ("sharing", "method/metric", spoil)
+            for spoil in (lambda m: m[:-1], np.negative, lambda m: m[:, None])
+        ),
+        *(("proximal", f"method/directions/{key}", None) for key in ("hessian", "curvature")),
+        ("proximal", "method/directions/curvature", lambda c: c[:-1]),
+        *(("proximal", "method/usual", spoil) for spoil in (None, lambda _: "x")),
+        *(("few rows", f"method/{key}", None) for key in ("usual", "asked_images")),
+        ("few rows", "method/asked_images", lambda m: m[:-1]),
+        *(("early stopping", key, None) for key in ("validation", "tightened")),
+    ],
+)
+def test_states_that_lack_something_are_refused(kind, key, spoil):
+    solver = solver_of(kind)
+    *path, last = key.split("/")
+    for _ in range(40):
+        solver.round()
+        if last in reduce(dict.__getitem__, path, solver.export()):
+            break
+    state, parties = copy.deepcopy((solver.export(), solver.export_parties()))
+    solver_of(kind).restore(*copy.deepcopy((state, parties)))
+    place = reduce(dict.__getitem__, path, state)
+    value = place.pop(last)
+    if spoil is not None:
+        place[last] = np.ascontiguousarray(spoil(value)) if isinstance(value, np.ndarray) else spoil(value)
+    with pytest.raises(REFUSED):
+        solver_of(kind).restore(state, parties)
+
+
+def test_the_best_weights_of_all_parties_are_there():
+    solver = solver_of("early stopping")
+    solver.round()
+    state, parties = copy.deepcopy((solver.export(), solver.export_parties()))
+    del parties[1]["best_weights"]
+    with pytest.raises(KeyError, match="best_weights"):
+        solver_of("early stopping").restore(state, parties)
+
+
+@pytest.mark.parametrize("answered", [[[3.0]], 3.0, [np.nan], [-1.0], [], [1.0, 2.0]], ids=str)
+def test_a_party_knows_how_often_it_has_answered(answered):
+    def party_with(key):
+        party = MaskedDirectionParty("a", DenseBlock(np.eye(10, 3)), 1.0, ENGINE)
+        party.position, party.private = 0, key
+        return party
+
+    party = party_with(private := new_private_key())
+    party.introduce(np.frombuffer(public_key(private) + public_key(new_private_key()), dtype="<i8"))
+    saved = party.export()
+    with pytest.raises(ValueError, match="answered"):
+        party_with(private).restore({**saved, "answered": np.array(answered)})

@@ -9,7 +9,6 @@ from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled import ascent
 from fastadmm.pooled.goal import Goal
-from fastadmm.problem.losses import get_loss
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
@@ -140,29 +139,6 @@ def test_a_pass_is_that_of_single_rows():
         assert (rise, intercept) == pytest.approx((rises, b), abs=1e-5)
         if ascend is ascend_rows:
             np.testing.assert_allclose(x, -(matrix.T @ u) / scale, atol=1e-12)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_prox_of_a_row_is_that_of_all(loss):
-    rng, n = np.random.default_rng(4), 300
-    own = get_loss(loss)
-    y = rng.normal(size=n) if own.task == "regression" else rng.integers(0, 2, n) * 1.0
-    weight, v, extra = rng.uniform(0.0, 3.0, n), 5.0 * rng.normal(size=n), own.kernel_arguments()
-    kernels, found, gradient, z = own.kernels(), np.empty(1), np.empty(n), v.copy()
-    for penalty in (1e-4, 0.1, 1.0, 1e3):
-        kernels.prox(v, np.zeros(n), y, weight, extra, penalty, z, gradient, 0, n)
-        for i in range(n):  # from where it is: a second time it stays
-            kernels.prox_of_row(v[i], z[i], y[i], weight[i], extra, penalty, found)
-            assert found[0] == pytest.approx(gradient[i], rel=1e-9, abs=1e-13)
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_threads_do_not_change_a_bit(dense):
-    given, found = problem(dense=dense, fit_intercept=True), []
-    for threads in (1, 2):
-        result = solve(given, SolverOptions(scheme="pooled", gap=1e-8, n_threads=threads))
-        found.append(np.concatenate([*result.weights, [result.intercept]]))
-    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("dense", [False, True])

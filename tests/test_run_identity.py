@@ -13,14 +13,13 @@ from fastadmm.files import atomic
 from fastadmm.files.atomic import atomic_directory, atomic_file, exchange, remove_leftovers
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import run_lock
+from fastadmm.runs.folder import Display, run_lock
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.h5file import create_h5
 from fastadmm.store.partition import open_partition
 
-from run_tools import SignalAfter, flipped, python, result_of, run, write_problem
+from run_tools import SignalAfter, flipped, python, refuses, result_of, run, write_problem
 
 LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
 
@@ -44,7 +43,7 @@ def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
     # A new run is held from the moment it appears.
-    class Intruder(Silent):
+    class Intruder(Display):
         def round(self, record):
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
                 pass
@@ -56,7 +55,7 @@ def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
 def test_nothing_is_written_into_a_directory_that_took_the_place(data, tmp_path):
     out = tmp_path / "run"
 
-    class Replace(Silent):
+    class Replace(Display):
         def round(self, record):
             if record.round == 3:
                 os.rename(out, tmp_path / "aside")
@@ -101,8 +100,7 @@ def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
         start_run(configured(data), tmp_path / name, display=SignalAfter(3))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     shutil.copytree(tmp_path / "other" / "checkpoints", tmp_path / "run" / "checkpoints")
-    with pytest.raises(InputError, match="a checkpoint of another run"):
-        resume_run(tmp_path / "run")
+    refuses(InputError, "a checkpoint of another run", resume_run, tmp_path / "run")
     assert checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
 
 
@@ -115,8 +113,7 @@ def test_other_settings_than_the_checkpoints_are_refused(data, tmp_path, monkeyp
     path = out / "run.toml"
     lines = [line for line in path.read_text().splitlines() if not line.startswith("settings")]
     path.write_text("\n".join(lines).replace("lambda = 0.001", "lambda = 0.009") + "\n")
-    with pytest.raises(InputError, match="a checkpoint of other settings or data"):
-        resume_run(out)
+    refuses(InputError, "a checkpoint of other settings or data", resume_run, out)
 
 
 def test_nothing_is_claimed_that_was_not_computed_again(data, tmp_path):
@@ -131,8 +128,7 @@ def test_nothing_is_claimed_that_was_not_computed_again(data, tmp_path):
         (saved / "digests.json").unlink()
         with h5py.File(saved / "coordinator.h5", "r+") as file:
             del file.attrs["run"], file.attrs["problem"]
-    with pytest.raises(InputError, match="the objective of the saved weights is"):
-        resume_run(out)
+    refuses(InputError, "the objective of the saved weights is", resume_run, out)
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_seen(data, tmp_path):
@@ -145,8 +141,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data, tmp_path):
         raw = file.read_bytes()
         for place in rng.integers(0, 8 * len(raw), 40):
             file.write_bytes(flipped(raw, place))
-            with pytest.raises(FormatError):
-                checkpoint._check_digests(newest)
+            refuses(FormatError, "", checkpoint._check_digests, newest)
         file.write_bytes(raw)
     (newest / "party-1.h5").write_bytes(b"")
     resume_run(out)
@@ -169,8 +164,7 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(checkpoint, "read_h5", read)
     monkeypatch.setattr("fastadmm.files.reading._PAUSES", (0.0, 0.0))
-    with pytest.raises(StorageError, match="cannot read"):
-        resume_run(out)
+    refuses(StorageError, "cannot read", resume_run, out)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before
     left = 1  # the first attempt fails, the second does not
     assert resume_run(out)["rounds"] == 6
@@ -200,11 +194,9 @@ def test_a_lost_party_is_refused(data, tmp_path):
     text = (place / "partition.toml").read_text()
     head, _, tail = text.rpartition("[[party]]")
     (place / "partition.toml").write_text(f"{head}[[pirty]]{tail}")
-    with pytest.raises(FormatError, match="unknown key 'pirty'"):
-        open_partition(place)
+    refuses(FormatError, "unknown key 'pirty'", open_partition, place)
     (place / "partition.toml").write_text(text.replace('task = "classification"', 'task = "regression"'))
-    with pytest.raises(FormatError, match="take out the line 'digest'"):
-        open_partition(place)
+    refuses(FormatError, "take out the line 'digest'", open_partition, place)
     lines = [line for line in text.splitlines() if not line.startswith("digest")]
     (place / "partition.toml").write_text("\n".join(lines))
     assert len(open_partition(place).parties) == 3
@@ -220,8 +212,7 @@ def test_a_damaged_fit_of_a_path_is_refused(data, tmp_path, flip, finished_path)
         file = out / "fits" / "lambda-0001" / name
         kept = file.read_bytes()
         file.write_bytes(flipped(kept, (8 * len(kept) - 1 - 3 * flip) // 8 * 8 + flip % 8))
-        with pytest.raises(FormatError, match="lambda-0001"):
-            resume_run(out)
+        refuses(FormatError, "lambda-0001", resume_run, out)
         file.write_bytes(kept)
 
 
@@ -270,8 +261,7 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
     (tmp_path / "a.h5").unlink()
     for at in range(1, total + 1):
         n_writes, fail_at = 0, at
-        with pytest.raises(StorageError if isinstance(fault, OSError) else KeyboardInterrupt):
-            make()
+        refuses(StorageError if isinstance(fault, OSError) else KeyboardInterrupt, "", make)
         assert not os.listdir(tmp_path)
 
 

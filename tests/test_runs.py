@@ -148,7 +148,7 @@ def test_from_another_thread(folder, tmp_path):
 
 
 def test_a_failure_leaves_nothing(folder, tmp_path, monkeypatch):
-    import fastadmm.runs.folder as module
+    import fastadmm.runs.fit as module
 
     def fail(n_threads):
         raise StorageError("no")

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.admm.penalty_rule import GAUSS_SEIDEL, JACOBI, SHARING
-from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import make_problem
-from fastadmm.solver.history import Status
-from fastadmm.solver.solver import Solver, SolverOptions, solve
+from fastadmm.solver.solver import Solver, SolverOptions
 
 import naive
 
@@ -97,41 +94,3 @@ def test_dual_residual_is_the_failure_of_each_partys_optimality(scheme):
                     seen += state.messages[m] - previous.messages[m]
             assert record.dual_residual == pytest.approx(np.sqrt(sum(norms) / (3 * len(y))), rel=1e-6)
         previous = solver.coordinator.last
-
-
-# --- divergence
-def copies(loss, n=60, d=4):
-    rng = np.random.default_rng(4)
-    block = rng.normal(size=(n, d))
-    z = block @ rng.normal(size=d)
-    y = z + 0.1 * rng.normal(size=n) if loss == "squared" else (z + rng.normal(size=n) > 0).astype(float)
-    return [block] * 3, y
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_jacobi_with_three_copies_of_a_block_diverges_and_sharing_converges(loss):
-    blocks, y = copies(loss)
-    problem = make_problem(blocks, y, loss=loss, lam=1e-4, fit_intercept=False)
-    options = {"penalty": 0.1, "max_rounds": 2000}
-    diverged = solve(problem, SolverOptions(scheme="jacobi", **options))
-    assert diverged.status is Status.DIVERGED
-    assert len(diverged.history) < 500
-    assert "\n" not in diverged.message
-    assert "jacobi" in diverged.message
-    assert "3 parties" in diverged.message
-    assert "use scheme 'sharing'" in diverged.message
-    assert all(np.isfinite(w).all() for w in diverged.weights)
-    converged = solve(problem, SolverOptions(scheme="sharing", **options))
-    assert converged.status is Status.CONVERGED
-    assert converged.gap <= 1e-6
-
-
-# --- the table of schemes
-def test_schemes_say_what_they_guarantee():
-    assert SHARING.convergent
-    assert not JACOBI.convergent
-    assert not GAUSS_SEIDEL.convergent
-    assert SHARING.tau(5) == 5.0
-    assert JACOBI.tau(5) == GAUSS_SEIDEL.tau(5) == 1.0
-    with pytest.raises(ConfigError, match=r"unknown scheme 'newton'; choose auto, "):
-        SolverOptions(scheme="newton")

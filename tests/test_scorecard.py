@@ -21,7 +21,7 @@ from fastadmm.store.encoder import Encoder
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import open_party
 
-from run_tools import in_file, run
+from run_tools import in_file, printed, refused, refuses, run
 
 BANK, SHOP = "id,default,age,city\n", "id,spent\n"
 
@@ -212,11 +212,8 @@ def test_points_are_scaled_log_odds_wherever_they_are_added(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = (home / "bank.csv", home / "shop.csv", "--id", "id")
-    capsys.readouterr()
-    assert not run("predict", home / "run", *tables)
-    scores = read(capsys.readouterr().out)
-    assert not run("scorecard", "apply", home / "card", *tables)
-    card = read(capsys.readouterr().out)
+    scores = read(printed(capsys, "predict", home / "run", *tables))
+    card = read(printed(capsys, "scorecard", "apply", home / "card", *tables))
     assert [row["id"] for row in card] == [row["id"] for row in scores]
     z = np.array([float(row["score"]) for row in scores])
     total = np.array([float(row["points"]) for row in card])
@@ -290,10 +287,9 @@ def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.Ca
     capsys.readouterr()
     # What left is charged to the labels, together with what training releases of them.
     train = ("train", home / "p", "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "-o", home / "x")
-    private = in_file(privacy={"label_epsilon": 1.0, "public_scaling": True})
+    private = ("-q", *in_file(privacy={"label_epsilon": 1.0, "public_scaling": True}))
     for again in ((*labels, "-o", home / "x.h5", "--label-epsilon", 1), (*train, *private, "--ledger", book)):
-        assert run(*again) == 9
-        assert "2 releases of 2 run(s) have spent epsilon 43" in " ".join(capsys.readouterr().err.split())
+        assert "2 releases of 2 run(s) have spent epsilon 43" in " ".join(refused(capsys, 9, *again).split())
     assert not (home / "x.h5").exists()
     assert len(Ledger(book).charges) == 2
 
@@ -325,8 +321,7 @@ def test_bins_are_stored_with_the_columns(home: Path) -> None:
     )  # type: ignore[union-attr, arg-type]
     assert replace(encoder, columns=(other, *encoder.columns[1:])).digest() != encoder.digest()
     document["columns"][0]["bins"]["edges"] = [1.0]
-    with pytest.raises(Exception, match=r"digest|not an encoder"):
-        Encoder.from_json(document, "here")
+    refuses(Exception, r"digest|not an encoder", Encoder.from_json, document, "here")
 
 
 @pytest.mark.parametrize(

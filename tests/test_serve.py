@@ -13,7 +13,7 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.errors import FastadmmError
 from fastadmm.runs.service import listen, make_app, open_service
 
-from run_tools import run
+from run_tools import refuses, run
 
 pytest.importorskip("fastapi")
 
@@ -187,5 +187,4 @@ def test_mistakes_at_the_start_are_one_line(home, capsys):
         err = capsys.readouterr().err
         assert len([text for text in err.splitlines() if text.startswith("fastadmm: error: ")]) == 1
     listen("127.0.0.1", 0).close()
-    with pytest.raises(FastadmmError):
-        open_service(home / "run/model/labels.h5", None, False, 5)
+    refuses(FastadmmError, "", open_service, home / "run/model/labels.h5", None, False, 5)

@@ -1,19 +1,38 @@
 """A step in the span of messages, for every loss, and the kernels it is made of, against NumPy."""
 
-import itertools
+import math
 import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, SomeRowsEngine
+from fastadmm.engine.rows import address_of
+from fastadmm.engine.stacked import StackedRows
 from fastadmm.kernels.blas import routine
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
-from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.sharing import (
+    centres_in_metric,
+    prox_in_metric,
+)
+from fastadmm.kernels.span import span_move, span_slopes
 from fastadmm.kernels.span_hessian import span_border, span_hessian, span_products
+from fastadmm.kernels.stacked import less_combination, products_in_metrics, replace_last, weighted_products
+from fastadmm.kernels.vectors import (
+    add_squares,
+    chosen,
+    combine_by_class,
+    products,
+    products_by_class,
+    shifted_sum,
+    sum_by_halves,
+    total_and_size,
+)
 from fastadmm.method.span_hessian import SpanHessian
+from fastadmm.problem.convex_losses import Huber, Logistic
+from fastadmm.problem.log_link_losses import Poisson
 from fastadmm.problem.losses import LOSSES
 from numba.core.errors import TypingError
 
@@ -52,14 +71,6 @@ def test_move_and_slopes(n_messages, n):
     out = np.ones(n_messages)
     span_slopes(messages, base, out, start, stop)
     np.testing.assert_allclose(out, 1.0 + messages[:, start:] @ base[start:], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("n_messages", [1, 40, 200])
-def test_blocks_cover_the_range_once(n_messages):
-    blocks = span_blocks(n_messages, 7, 20_000)
-    assert blocks[0][0] == 7
-    assert blocks[-1][1] == 20_000
-    assert all(a[1] == b[0] and a[0] < a[1] for a, b in itertools.pairwise(blocks))
 
 
 @pytest.mark.representatives(5)
@@ -148,18 +159,6 @@ def test_rows_that_are_apart_are_refused():
         span_products(np.ones((4, 9))[::2], np.ones((2, 9)), routine("dgemm"), np.zeros((2, 2)), 0, 9)
 
 
-@pytest.mark.parametrize("bent", [0, 60, 8000])
-def test_hessians_of_losses_with_flat_pieces_leave_out_what_does_not_bend(bent):
-    messages, curvature = span(40, 9000)[0], np.zeros(9000)
-    rng = np.random.default_rng(1)
-    curvature[rng.permutation(9000)[:bent]] = rng.random(bent)
-    hessian = SpanHessian(intercept=True)
-    with Engine(2) as engine, engine.limited():
-        hessian.refresh(messages, curvature, engine)
-    rows = np.vstack([np.ones((1, 9000)), messages])
-    np.testing.assert_allclose(hessian.matrix, rows * curvature @ rows.T, rtol=1e-12, atol=1e-11)
-
-
 @pytest.mark.parametrize("lead", [0, 1])
 @pytest.mark.parametrize(("n_messages", "n_new"), [(7, 0), (7, 1), (7, 3), (7, 7), (1, 1), (2, 1), (40, 8)])
 def test_extension_is_products_with_weighted_new_messages_and_gradient(n_messages, n_new, lead):
@@ -186,3 +185,212 @@ def test_drift_is_weighted_squares_of_logarithms(size):
     h, m = np.maximum(curvature, floor)[rows], metric[rows]
     sums = [(h + m) @ np.log(h / m) ** 2, (h + m).sum(), curvature[rows].sum()]
     np.testing.assert_allclose(out, sums, rtol=1e-11, atol=1e-25)
+
+
+# --- what the coordinator of ADMM sharing does row by row, and with states of several vectors, against NumPy
+START, STOP, N = 3, 1200, 1300
+ROWS = slice(START, STOP)
+
+
+def untouched(out):
+    assert np.isnan(out[..., :START]).all()
+    assert np.isnan(out[..., STOP:]).all()
+
+
+def test_differences_and_what_is_left_of_a_combination():
+    rng = np.random.default_rng(1)
+    rows, (new, last) = rng.normal(size=(4, N)), rng.normal(size=(2, N))
+    given, difference, out = last.copy(), np.full(N, np.nan), np.full(N, np.nan)
+    other, both = rows[0].copy(), (difference, np.full(N, np.nan))
+    replace_last((new, rows[1]), (given, other), both, START, STOP)
+    np.testing.assert_array_equal(difference[ROWS], (new - last)[ROWS])
+    np.testing.assert_array_equal(both[1][ROWS], (rows[1] - rows[0])[ROWS])
+    np.testing.assert_array_equal(given[ROWS], new[ROWS])
+    np.testing.assert_array_equal(other[ROWS], rows[1][ROWS])
+    np.testing.assert_array_equal(given[STOP:], last[STOP:])
+    less_combination(new, np.arange(4.0), rows, out, START, STOP)
+    np.testing.assert_allclose(out[ROWS], (new - np.arange(4.0) @ rows)[ROWS], rtol=1e-12, atol=1e-13)
+    untouched(difference)
+    untouched(out)
+
+
+@pytest.mark.parametrize("n", [10, 9_000])
+def test_weighted_products_of_stacked_vectors(n):
+    rng = np.random.default_rng(2)
+    rows, v, weights = rng.normal(size=(4, 3 * n + 7)), rng.normal(size=3 * n + 7), np.array([2.0, 0.5])
+    out = np.ones(4)
+    weighted_products(rows, v, weights, n, out, 2, n - 1)
+    expected = 1.0 + sum(
+        w * rows[:, j * n + 2 : (j + 1) * n - 1] @ v[j * n + 2 : (j + 1) * n - 1]
+        for j, w in enumerate(weights)
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    metrics, which, out = tuple(rng.random((2, n))), np.array([1, 0, 1]), np.ones(4)
+    products_in_metrics(rows, v, metrics, which, n, out, 2, n - 1)
+    expected = 1.0 + sum(
+        rows[:, j * n + 2 : (j + 1) * n - 1] @ (metrics[m][2:-1] * v[j * n + 2 : (j + 1) * n - 1])
+        for j, m in enumerate(which)
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_stacked_rows(threads, idle_machine):
+    rng, n = np.random.default_rng(2), 70_000
+    u, v = rng.normal(size=(2, 3 * n + 7))
+    with Engine(threads) as engine:
+        stacked = StackedRows(engine, n)
+        assert stacked.dot(u[: 3 * n], v[: 3 * n]) == pytest.approx(u[: 3 * n] @ v[: 3 * n], rel=1e-9)
+        assert stacked.norm(v[: 2 * n]) == pytest.approx(np.linalg.norm(v[: 2 * n]))
+        np.testing.assert_array_equal(stacked.difference(u, v), u - v)
+        rows, metric = np.array([u, v]), rng.random(n)
+        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), 3.0), (slice(2 * n, 3 * n), 0.5)])
+        expected = rows[:, : 2 * n] @ (3.0 * v[: 2 * n]) + rows[:, 2 * n : 3 * n] @ (0.5 * v[2 * n : 3 * n])
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), metric)])
+        np.testing.assert_allclose(found, rows[:, : 2 * n] @ (np.tile(metric, 2) * v[: 2 * n]), rtol=1e-9)
+
+
+def test_centres_where_every_sample_has_a_penalty():
+    rng = np.random.default_rng(0)
+    total, u = rng.normal(size=(2, N))
+    metric = rng.random(N) + 0.5
+    weight = np.random.default_rng(3).random(N)
+    out, r = np.full((2, N), np.nan), 0.3 * metric
+    centres_in_metric(total, u, weight, 0.3, metric, *out, START, STOP)
+    np.testing.assert_allclose(out[0, ROWS], (total + u / r)[ROWS], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(out[1, ROWS], (weight / metric)[ROWS], rtol=1e-13)
+    untouched(out)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(delta=0.7), Poisson()])
+def test_prox_where_every_sample_has_a_penalty(loss):
+    """The gradient at the new z is that of the sample's own penalty, and sums are of it."""
+    rng = np.random.default_rng(3)
+    centre, base, target = rng.normal(size=N), rng.normal(size=N), (rng.random(N) < 0.5) * 1.0
+    (metric, weight), penalty, b = rng.uniform(0.5, 2.0, (2, N)), 0.3, 0.2
+    kernels, extra, scaled = loss.kernels(), loss.kernel_arguments(), weight / metric
+    z, u, sums = np.zeros(N), np.full(N, np.nan), np.array([1.0, 2.0])
+    calls = (
+        address_of(kernels.prox, (centre, base, target, scaled, extra, penalty, z, u, 0, 0)),
+        address_of(kernels.evaluate, (z, target, weight, extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, target, weight, extra, u, 0, 0)),
+    )
+    given = centre, scaled, base, target, weight
+    prox_in_metric(calls, extra, given, b, penalty, metric, z, u, sums, START, STOP)
+    np.testing.assert_allclose(u[ROWS], (penalty * metric * (centre - z))[ROWS], rtol=1e-8, atol=1e-9)
+    assert np.isnan(u[:START]).all()
+    assert np.isnan(u[STOP:]).all()
+    assert not z[:START].any()
+    bent = np.empty(N)
+    kernels.curvature(z + base + b, target, weight, extra, bent, START, STOP)
+    rises = bent * penalty * metric / (penalty * metric + bent)
+    np.testing.assert_allclose(sums, [1.0 + u[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-11)
+
+
+# --- sums of vectors row by row and over rows, beside NumPy's
+FIRST = np.random.default_rng(0).normal(size=1000)
+SECOND = np.random.default_rng(1).normal(size=1000)
+
+
+def test_rows_and_numbers():
+    out = np.full(1000, 7.0)
+    shifted_sum(FIRST, 1.0, SECOND, 0.3, 1.0, out, 5, 900)
+    assert np.array_equal(out[5:900], ((FIRST + SECOND) + 0.3)[5:900])
+    shifted_sum(FIRST, -1.0, SECOND, 0.0, 0.25, out, 5, 900)
+    assert np.array_equal(out[5:900], ((FIRST - SECOND) * 0.25)[5:900])
+    assert (out[[*range(5), *range(900, 1000)]] == 7.0).all()
+    # Numbers are chosen.
+    vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
+    out = np.full((2, 5), np.nan)
+    factors = np.array([1.0, 3.0])
+    chosen(vectors, places, factors, out, 1, 4)
+    for v, factor, own in zip(vectors, factors, out):
+        assert np.array_equal(own[1:4], factor * v[places[1:4]])
+        assert np.isnan(own[[0, 4]]).all()
+
+
+@pytest.mark.parametrize("rows", [(0, 1000), (3, 4), (7, 71), (10, 10), (936, 1000)])
+def test_sums_are_added_to_what_is_there(rows):
+    out, own = np.array([1.0, 2.0]), FIRST[slice(*rows)]
+    total_and_size(FIRST, out, *rows)
+    # 64 running sums, then six levels: each number is rounded at most some twenty times.
+    exact = np.array([1.0 + math.fsum(own), 2.0 + math.fsum(np.abs(own))])
+    assert np.abs(out - exact).max() <= 30 * 2.0**-53 * (2.0 + np.abs(own).sum())
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 1000])
+def test_products_depend_on_no_address(n):
+    rng, found = np.random.default_rng(n), []
+    rows, v = rng.normal(size=(3, 2, n)), rng.normal(size=(2, n))
+    for before in (0, 1):
+        for behind in (0, 1):
+            own = np.pad(rows, ((0, 0), (0, 0), (before, behind)), constant_values=np.nan)
+            other = np.pad(v, ((0, 0), (before, behind)), constant_values=np.nan)
+            out, by_class = np.ones(3), np.ones(3)
+            products(own, other, out, before, before + n)
+            products_by_class(own[:, 0].copy(), np.array([1, 0, 1]), other, by_class, before, before + n)
+            found.append((*out, *by_class))
+    assert len(set(found)) == 1
+    exact = [1.0 + math.fsum((row * v).ravel()) for row in rows]
+    exact += [1.0 + math.fsum(row[0] * v[k]) for row, k in zip(rows, (1, 0, 1))]
+    np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 5, 600])
+def test_each_class_gets_the_sum_of_its_rows(n):
+    rng = np.random.default_rng(n)
+    rows, c, classes = rng.normal(size=(4, n)), np.array([2.0, 0.0, -1.0, 0.5]), np.array([1, 2, 1, 0])
+    out, wide = np.full((4, n + 2), 7.0), np.pad(rows, ((0, 0), (1, 1)))
+    combine_by_class(c, wide, classes, out, 1, n + 1)
+    expected = np.array(
+        [sum(c[k] * rows[k] for k in range(4) if classes[k] == j) + 0 * rows[0] for j in range(4)]
+    )
+    np.testing.assert_allclose(out[:, 1:-1], expected, atol=1e-15)
+    assert (out[:, [0, -1]] == 7.0).all()
+    add_squares(wide, out[0], 1, n + 1)
+    np.testing.assert_allclose(out[0, 1:-1], expected[0] + (rows * rows).sum(axis=0), atol=1e-14)
+    assert out[0, [0, -1]].tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_number_is_seen(bad):
+    spoilt = FIRST.copy()
+    spoilt[400] = bad
+    with Engine(1) as engine:
+        assert not np.isfinite(engine.total(spoilt))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_sums_by_halves_go_where_they_are_wanted(inside):
+    rows = np.random.default_rng(2).normal(size=(8, 50))
+    pairs = rows[::2] + rows[1::2]
+    expected = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
+    out = rows[0] if inside else np.full(50, 7.0)
+    sum_by_halves(rows, out, 3, 40)
+    assert np.array_equal(out[3:40], expected[3:40])
+    assert inside or (out[[*range(3), *range(40, 50)]] == 7.0).all()
+
+
+def test_an_engine_of_some_rows_has_the_other_do_its_work():
+    rows, asked = np.arange(0, 70_000, 3), list[str]()
+
+    class Whole(Engine):
+        def over_rows(self, *given):
+            asked.append("rows")
+            super().over_rows(*given)
+
+        def _into_leaves(self, *given):
+            asked.append("sums")
+            super()._into_leaves(*given)
+
+    v, found = np.random.default_rng(0).normal(size=len(rows)), []
+    for threads in (1, 2, 3):
+        with Whole(threads) as whole:
+            some = SomeRowsEngine(whole, rows, 70_000)
+            doubled = some.plus(v, v)
+            found.append(some.total(doubled))
+        assert np.array_equal(doubled, 2.0 * v)
+        assert asked == ["rows", "sums"]
+        asked.clear()
+    assert found[0] == found[1] == found[2]

@@ -19,7 +19,7 @@ from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.store.partition import open_partition
 
-from run_tools import CrashAfter, Notes, assert_same_run, write_blocks
+from run_tools import CrashAfter, Notes, assert_same_run, refuses, write_blocks
 
 N = 40_000
 
@@ -177,9 +177,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(folder, tmp_path, mon
         real(*given)
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match=r"run: .*(full|space)") as caught:
-        start_run(config, tmp_path / "run")
-    assert "\n" not in str(caught.value)
+    refuses(StorageError, r"run: .*(full|space)", start_run, config, tmp_path / "run")
     monkeypatch.setattr(os, "posix_fallocate", real)
     resume_run(tmp_path / "run")
     assert_same_run(tmp_path / "whole", tmp_path / "run")

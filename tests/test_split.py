@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.blocks import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.label_columns import LabelCollector, label_text
-from fastadmm.data_tools.split import (
+from fastadmm.data_tools.per_table import (
     by_names,
     by_widths,
     equal_widths,
@@ -19,13 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from run_tools import refuses
+
 
 # --- splits ----------------------------------------------------------------------------------------------
 @given(st.integers(1, 30), st.integers(1, 200))
 def test_equal_widths(k, d):
     if k > d:
-        with pytest.raises(InputError, match=f"{k} parties, but only {d}"):
-            equal_widths(k, d)
+        refuses(InputError, f"{k} parties, but only {d}", equal_widths, k, d)
         return
     widths = equal_widths(k, d)
     assert sum(widths) == d
@@ -39,20 +40,16 @@ def test_equal_names_and_columns():
     assert not is_widths("a,b")
     assert not is_widths("1,2;3")
     for bad in ("66,0", "66,-57"):
-        with pytest.raises(ConfigError, match="party 2 has width"):
-            parse_widths(bad)
-    with pytest.raises(ConfigError, match="at least one party"):
-        equal_widths(0, 5)
+        refuses(ConfigError, "party 2 has width", parse_widths, bad)
+    refuses(ConfigError, "at least one party", equal_widths, 0, 5)
     parties = by_widths([66, 57], ["a", "b"], 123)
     assert [party.columns for party in parties] == [slice(0, 66), slice(66, 123)]
-    with pytest.raises(InputError, match=r"66\+50 = 116 do not add up to the 123"):
-        by_widths([66, 50], ["a", "b"], 123)
+    refuses(InputError, r"66\+50 = 116 do not add up to the 123", by_widths, [66, 50], ["a", "b"], 123)
     # Names.
     assert parse_names(None, 2) == ["party-1", "party-2"]
     assert parse_names("bank, telco", 2) == ["bank", "telco"]
     for bad in ("bank", "a,b,c", "a,A", "a,../x", "a,", "labels,b", "a,-b"):
-        with pytest.raises(ConfigError, match="--names"):
-            parse_names(bad, 2)
+        refuses(ConfigError, "--names", parse_names, bad, 2)
     # By names.
     columns = ["age", "bmi", "glucose", "insulin"]
     parties = by_names(split_names("bmi, age;insulin,glucose"), ["p", "q"], columns)
@@ -67,8 +64,7 @@ def test_equal_names_and_columns():
         ("age;bmi", "columns of no party: glucose,insulin: .*--drop"),
         ("age,bmi,glucose,insulin;", "party 2 has no columns"),
     ]:
-        with pytest.raises(InputError, match=message):
-            by_names(split_names(spec), ["p", "q"], columns)
+        refuses(InputError, message, by_names, split_names(spec), ["p", "q"], columns)
 
 
 # --- labels ----------------------------------------------------------------------------------------------
@@ -112,8 +108,7 @@ def test_two_words_that_do_not_tell_ask_which_is_counted():
     assert labels.classes == ("2", "1")
     np.testing.assert_array_equal(labels.y, [0, 1, 1])
     for chunk, options in (([1, 2], {"positive": "3"}), ([0.5, 1, 7], {"positive": "1"})):
-        with pytest.raises(ConfigError, match="--positive"):
-            finish(chunk, **options)
+        refuses(ConfigError, "--positive", finish, chunk, **options)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +149,7 @@ def test_more_than_two_classes(chunks, options, classes, y):
     ],
 )
 def test_label_faults(chunks, options, message):
-    with pytest.raises(InputError, match=f"^file: .*{message}"):
-        finish(*chunks, **options)
+    refuses(InputError, f"^file: .*{message}", finish, *chunks, **options)
 
 
 def test_classes_and_labels():
@@ -234,7 +228,5 @@ def test_synthetic():
     np.testing.assert_array_equal(blocks[0], blocks[2])
     np.testing.assert_allclose(y, sum(block @ x for block, x in zip(blocks, weights)))
     for wrong in ({"widths": []}, {"widths": [0]}, {"widths": [2], "density": 0.0}):
-        with pytest.raises(ValueError):
-            make_vertical_regression(5, **wrong)
-    with pytest.raises(ValueError, match="equal widths"):
-        make_vertical_regression(5, [1, 2], duplicate=True)
+        refuses(ValueError, "", make_vertical_regression, 5, **wrong)
+    refuses(ValueError, "equal widths", make_vertical_regression, 5, [1, 2], duplicate=True)

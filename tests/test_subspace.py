@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks.block import as_block
+from fastadmm.conversation.answering import Unanswerable
 from fastadmm.coordinator.metric_limits import directions_per_party
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
-from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.parties import direction as direction_party
-from fastadmm.parties.direction import choose_metric_solver
+from fastadmm.parties.direction import DirectionParty, choose_metric_solver
+from fastadmm.parties.reflection import Turn
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import naive
 
@@ -54,61 +57,6 @@ def test_messages_are_images_of_orthonormal_directions_and_weights_their_combina
         np.testing.assert_allclose(coordinator.point.total, total, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gradient(loss):
-    blocks, problem = build(loss)
-    solver = start(problem, "one")
-    solver.prepare()
-    z = problem.offset + solver.intercept
-    h = naive.loss_curvature(loss, z, problem.weight)
-    h = np.maximum(h, 1e-6 * h.mean())
-    g = naive.loss_gradient(loss, z, problem.y, problem.weight)
-    newton = []
-    for D in blocks:
-        matrix = (D.T * h) @ D + problem.regularization * np.eye(D.shape[1])
-        d = -np.linalg.solve(matrix, D.T @ g)
-        newton.append(d / np.linalg.norm(d))
-    solver.round()
-    for party, d in zip(solver.parties, newton):
-        np.testing.assert_allclose(party.directions[0], d, rtol=0, atol=1e-9)
-    x, b = solver.party_weights(), solver.intercept
-    g = naive.loss_gradient(
-        loss, problem.offset + b + sum(D @ w for D, w in zip(blocks, x)), problem.y, problem.weight
-    )
-    solver.round()
-    for party, D, w, first in zip(solver.parties, blocks, x, newton):
-        d = -(D.T @ g + problem.regularization * w)
-        d -= (d @ first) * first
-        np.testing.assert_allclose(party.directions[1], d / np.linalg.norm(d), rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_the_span_is_minimised(loss, intercept):
-    """Orthonormal directions make the span an ordinary problem in the messages."""
-    rng = np.random.default_rng(3)
-    _, problem = build(loss, fit_intercept=intercept)
-    V = rng.normal(size=(7, N))
-    with Engine(1) as engine:
-        begin = SpanPoint(rng.normal(size=7), 0.3 if intercept else 0.0, np.empty(0))
-        begin.total = begin.coefficients @ V
-        point = minimise_over_span(problem, V, begin, 1e-14, engine)
-        again = minimise_over_span(problem, V, point, 0.0, engine)
-    best = naive.optimum(loss, V.T, problem.y, problem.lam, problem.weight, problem.offset, intercept)
-    # Near its minimum the objective's rounding, 1e-16, hides steps of 1e-8.
-    np.testing.assert_allclose(point.coefficients, best.weights, rtol=0, atol=1e-8)
-    assert point.intercept == pytest.approx(best.intercept, abs=1e-8)
-    np.testing.assert_allclose(point.total, point.coefficients @ V, rtol=0, atol=1e-11)
-    value = [
-        naive.objective(
-            loss, p.coefficients, p.intercept, V.T, problem.y, problem.lam, problem.weight, problem.offset
-        )
-        for p in (begin, point, again)
-    ]
-    assert value[0] > value[1] >= value[2] - 1e-15
-    assert value[1] == pytest.approx(best.objective, rel=1e-12)
-
-
 @pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("lam", [1e-1, 1e-6])
 def test_the_objective_never_increases_also_when_directions_are_merged(lam, limit, monkeypatch):
@@ -125,32 +73,6 @@ def test_the_objective_never_increases_also_when_directions_are_merged(lam, limi
             assert all(len(party.directions) <= limit for party in solver.parties)
     assert (np.diff(objectives) <= 1e-14).all()
     assert limit is None or len(solver.coordinator.owner) == 3 * limit
-
-
-def test_merging_changes_neither_weights_nor_messages(monkeypatch):
-    blocks, problem = build(widths=(12, 11, 10))
-    free, bound = start(problem, "one"), start(problem, "one")
-    for _ in range(4):
-        free.round()
-        bound.round()
-    monkeypatch.setattr(bound.coordinator, "limit", 4)
-    for party in bound.parties:
-        assert len(party.directions) == 4
-    free_record = bound.round()  # the fifth direction makes a merge necessary
-    monkeypatch.undo()
-    record = free.round()
-    # A merge replaces two coefficients by their norm, which rounds.
-    assert free_record.objective == pytest.approx(record.objective, rel=1e-14)
-    for a, b, D, party, m in zip(
-        free.party_weights(), bound.party_weights(), blocks, bound.parties, range(3)
-    ):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-        assert len(party.directions) == 4
-        np.testing.assert_allclose(party.directions @ party.directions.T, np.eye(4), rtol=0, atol=1e-12)
-        coordinator = bound.coordinator
-        np.testing.assert_allclose(
-            coordinator.messages[coordinator.owner == m], party.directions @ D.T, rtol=0, atol=1e-11
-        )
 
 
 def test_messages_are_never_held_twice(monkeypatch):
@@ -177,27 +99,6 @@ def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
     assert [bound.round().objective for _ in range(3)] == [record.objective for record in records]
     with pytest.raises(MemoryError):
         bound.round()
-
-
-def test_single_precision_and_sides_agree():
-    rng = np.random.default_rng(8)
-    problem = make_problem([rng.normal(size=(30, 45))], (rng.random(30) > 0.5).astype(float), lam=1e-2)
-    engine, messages = Engine(1), {}
-    for kind in ("kernel", "gram"):
-        party = direction_party.DirectionParty("wide", problem.blocks[0], problem.regularization, engine)
-        assert party.kind == "kernel"
-        party.kind = kind
-        party.set_metric(0.1 + np.linspace(0.0, 1.0, 30))
-        gradients = np.random.default_rng(9).normal(size=(3, 30))
-        sent = [party.respond(g, np.zeros(k), newton=True) for k, g in enumerate(gradients)]
-        messages[kind] = [answer["message"] for answer in sent]
-    np.testing.assert_allclose(messages["kernel"], messages["gram"], rtol=1e-8, atol=1e-8)
-    # Single precision neither overflows nor is used for few columns.
-    large = as_block(np.full((400, 80), 1e17))
-    party = direction_party.DirectionParty("a", large, 1e35, Engine(1))
-    assert not party._rough_is_enough(np.full(400, 0.25))
-    few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
-    assert not few._rough_is_enough(np.full(400, 0.25))
 
 
 def test_gradients_alone_converge_too(monkeypatch):
@@ -255,3 +156,60 @@ def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     wanted = np.linalg.solve(exact, gradient)
     error = np.abs(party._newton(gradient) - wanted).max() / np.abs(wanted).max()
     assert error < 1e-12 or (rough and error < 1e-5)
+
+
+# --- directions that a party forgets
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):
+    rng, n = np.random.default_rng(seed), data.draw(st.integers(1, k - 1))
+    basis = np.linalg.qr(rng.normal(size=(12, k)))[0].T
+    gone = np.linalg.qr(rng.normal(size=(k, n)))[0].T
+    if data.draw(st.booleans()):  # one that is where it is to be, as far as anyone can see
+        gone = np.eye(k)[rng.permutation(k)[:n]]
+    turn, turned = Turn(gone), basis.copy()
+    for unit in turn.units:
+        turned -= 2.0 * np.outer(unit, unit @ turned)
+    np.testing.assert_allclose(turn.applied(basis), turned[n:], atol=1e-14)
+    np.testing.assert_allclose(turn.rest @ basis, turned[n:], atol=1e-14)
+    np.testing.assert_allclose(turned @ turned.T, np.eye(k), atol=1e-13)
+    np.testing.assert_allclose(turned[n:] @ (gone @ basis).T, 0.0, atol=1e-14)
+
+
+def test_parties_forget_in_one_exchange():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(60, 30))
+    problem = make_problem(np.split(X, 3, axis=1), (X[:, 0] > 0) * 1.0, lam=1e-4)
+    method = SubspaceMethod(problem, Engine(1), directions=2)
+    method.parties = method.make_parties()
+    told = []
+    for k in range(4):
+        talk, answers = method.round(), None
+        try:
+            while True:
+                exchange = talk.send(answers)
+                told.append([call.name for call in exchange.calls])
+                answers = [
+                    method.parties[call.party].answer(call.name, call.made()) for call in exchange.calls
+                ]
+        except StopIteration:
+            assert np.bincount(method.owner).tolist() == [min(k + 1, 2)] * 3
+    assert told.count(["forget"] * 3) == 2
+    for m, party in enumerate(method.parties):
+        np.testing.assert_allclose(
+            method.messages[method.owner == m],
+            party.directions @ problem.blocks[m].matrix.T,
+            atol=1e-12,
+        )
+
+
+def test_a_party_refuses_what_is_no_combination_of_its_directions():
+    party = DirectionParty(
+        "a", make_problem([np.eye(5)], np.arange(5) % 2.0, lam=0.1).blocks[0], 0.5, Engine(1)
+    )
+    party.directions = np.eye(5)[:3]
+    for wrong in (np.ones(2), np.zeros(3)):
+        with pytest.raises(Unanswerable, match="'forget'"):
+            party.forget(wrong)
+    party.forget(np.array([0.0, 1.0, 0.0]))
+    np.testing.assert_array_equal(np.abs(party.directions), np.eye(5)[[0, 2]])

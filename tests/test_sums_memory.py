@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.between.agent import Agent
+from fastadmm.between.approval import privacy_text
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.consent import approve_fingerprints, consent_to_run, run_description, shown_digest
 from fastadmm.between.memory import memory_folder
-from fastadmm.between.private_terms import privacy_text
 from fastadmm.errors import FormatError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of

@@ -10,11 +10,10 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.predict_tables import read_features
 from fastadmm.errors import InputError
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.encoder import CellReading, ColumnEncoding, Encoder
 from fastadmm.store.partition import open_partition
 
-from run_tools import run, within
+from run_tools import printed, refuses, run, within
 
 
 def column(path, cells, **options):
@@ -113,10 +112,8 @@ def test_a_mark_that_training_never_decided_is_refused(tmp_path):
     column(tmp_path, ["5 €", "7 €", "1 200 €"])
     for cell in ("1.234 €", "1,234 €", "5.50 €"):
         (tmp_path / "x.csv").write_text(f"v|y\n{cell}|0\n7 €|1\n", encoding="utf-8")
-        with pytest.raises(
-            InputError, match=r"no cell of the training table.*--decimal '\.' or --decimal ','"
-        ):
-            convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
+        words, given = r"no cell of the training table.*--decimal '\.' or --decimal ','", tmp_path / "x.csv"
+        refuses(InputError, words, convert, given, tmp_path / "q", label="y", like=tmp_path / "p")
     (tmp_path / "x.csv").write_text("v|y\n3 400 €|0\n7|1\n", encoding="utf-8")
     like = convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
     np.testing.assert_array_equal(like.parties[0].load(), [[3400.0], [7.0]])
@@ -213,8 +210,7 @@ def test_types_are_always_printed(tmp_path, capsys):
     assert not run("convert", tmp_path / "n.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "n")
     assert "    numbers: a, b\n" in capsys.readouterr().out
     for last in (["-o", tmp_path / "w"], ["--dry-run"]):
-        assert not run("convert", tmp_path / "w.csv", "--label", "y", "--parties", 1, *last)
-        out = capsys.readouterr().out
+        out = printed(capsys, "convert", tmp_path / "w.csv", "--label", "y", "--parties", 1, *last)
         assert "column 'a': read as numbers, such as '€3': unit '€'\n" in out
         assert "  a: number (unit '€')\n" in out
         assert "  b: category Oslo, Rome\n" in out
@@ -224,8 +220,7 @@ def test_types_are_always_printed(tmp_path, capsys):
     "text", ["sum", "number\tdecimal=;", "days\tunit=%", "number\tdecimal=.", "number\tx=1"]
 )
 def test_damaged_readings_are_refused(text):
-    with pytest.raises(ValueError, match=r".*"):
-        CellReading.parse(text)
+    refuses(ValueError, r".*", CellReading.parse, text)
 
 
 @pytest.mark.parametrize(

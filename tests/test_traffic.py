@@ -8,7 +8,7 @@ import pytest
 from fastadmm import SolverOptions, make_problem
 from fastadmm.between.schema import Message, Request, encoded
 from fastadmm.conversation.calls import CALLS
-from fastadmm.conversation.exchange import Threads, Traffic
+from fastadmm.conversation.exchange import Threads
 from fastadmm.solver.solver import Solver
 
 from run_tools import run, write_problem
@@ -74,14 +74,6 @@ def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more, scheme):
     assert here.traffic.exchanges == driver.exchanges
     for counted, sent in zip(here.traffic.bytes_by_party(N), driver.bytes):
         assert counted <= sent <= counted + _HEAD * driver.exchanges
-
-
-def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has():
-    for n in (10, 1000):
-        traffic = Traffic(2, n, 3)
-        assert traffic.exchanges == 1
-        assert traffic.bytes_by_party(100) == [2 * 3 * 8 * 100] * 2
-    assert traffic.sentence(100) == "as between organisations: 1 exchange, 48 bytes a row"
 
 
 def test_a_run_states_them_and_goes_on_counting(tmp_path, capsys):

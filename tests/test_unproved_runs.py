@@ -1,7 +1,6 @@
 """Columns prepared by constants of private rows: no epsilon is claimed, and none is asked for in vain."""
 
 import json
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 from fastadmm import Privacy, SolverOptions, make_problem
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
+from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.origins import Constants, private_constants
 from fastadmm.runs.train import resume_run
@@ -19,7 +17,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.party_file import _ROOT_KEYS
 from fastadmm.store.transform import Transform
 
-from run_tools import in_file, run
+from run_tools import in_file, printed, refuses, run, told
 
 N = 240
 
@@ -65,12 +63,10 @@ class Declared(Silent):
 
 
 def test_undeclared_and_old_steps_count_as_private(tmp_path, capsys):
-    with pytest.raises(ConfigError, match="Silent does not say where its constants come from"):
-        private_constants([Silent()])
+    refuses(ConfigError, "Silent does not say where its constants come from", private_constants, [Silent()])
     with pytest.raises(ConfigError, match="Declared does not say where its 'rotation' comes from"):
         private_constants([Declared(said=("said", "origin"))])
-    with pytest.raises(ConfigError, match="unknown origin 'secret'"):
-        private_constants([Declared(origin="secret")])
+    refuses(ConfigError, "unknown origin 'secret'", private_constants, [Declared(origin="secret")])
     assert private_constants([Transform(), Declared()]) == ["a rotation"]
     assert private_constants([Declared(origin="public"), Declared(origin="charged")]) == []
     # They carry no declaration of their own: what they hold decides.
@@ -80,11 +76,9 @@ def test_undeclared_and_old_steps_count_as_private(tmp_path, capsys):
     assert private_constants([Transform(scale=np.ones(2))]) == ["centres or scales of columns"]
     # Inspect says it before anything is trained.
     convert(tmp_path, "p", missing="mean")
-    assert run("inspect", tmp_path / "p") == ExitCode.OK
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(printed(capsys, "inspect", tmp_path / "p").split())
     assert "host: categories of 'city' and 1 more: computed from its rows, so no epsilon is proved" in shown
-    assert run("inspect", "--json", tmp_path / "p") == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)["parties"]
+    found = told(capsys, "inspect", tmp_path / "p")["parties"]
     assert [bool(party["private_constants"]) for party in found] == [True, True]
 
 
@@ -148,22 +142,6 @@ def test_the_key_in_toml_and_constants_said_to_be_public(parts, tmp_path):
         assert run("train", "--config", config, "-o", tmp_path / key, "--quiet") == ExitCode.OK
         found = json.loads((tmp_path / key / "privacy.json").read_text())["statement"]["epsilon"]
         assert found == (epsilon if epsilon == "inf" else pytest.approx(epsilon))
-
-
-@pytest.mark.parametrize("kind", [FusionSolver, MessageSolver])
-def test_solvers_refuse_as_runs_do(kind):
-    blocks, y, _ = make_vertical_classification(300, (3, 2))
-    given, mode = make_problem(blocks, y), kind.__module__.rpartition(".")[2]
-    ledger, asked = Ledger(), Privacy(mode=mode, epsilon=1.0)
-    unproved = {"party-2": "scaled by the private rows"}
-    with pytest.raises(PrivacyBudgetError, match="party-2: epsilon 1 was asked for, but none is proved"):
-        kind(given, SolverOptions(n_threads=1), asked, ledger, unproved=unproved)
-    assert ledger.charges == []
-    # The tests' sampler claims nothing by construction; a wish may be said.
-    for changes in ({"sampler": "insecure_test", "seed": 1}, {"allow_infinite_epsilon": True}):
-        made = kind(given, SolverOptions(n_threads=1), asked.with_(**changes), unproved=unproved)
-        assert made.statement().epsilon == math.inf
-        made.close()
 
 
 def test_the_label_holder_of_fusion_may_prepare_its_columns_as_it_likes(tmp_path):

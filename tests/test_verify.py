@@ -19,7 +19,7 @@ from fastadmm.runs.verify import verify_run
 from fastadmm.store.model import open_model, write_model
 from fastadmm.store.partition import create_partition
 
-from run_tools import in_file, refused, result_of, run, write_blocks
+from run_tools import in_file, refused, result_of, run, told, write_blocks
 
 #: Targets that a loss takes, from a predictor.
 TARGETS: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
@@ -191,9 +191,7 @@ def test_older_and_moved_runs(tmp_path, capsys):
     assert run("verify", out) == 6
     assert run("verify", out, tmp_path / "moved.parts") == 0
     assert run("verify", out, write_data(tmp_path / "other.parts", n=80)) == 7
-    capsys.readouterr()
-    assert run("verify", out, tmp_path / "moved.parts", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = told(capsys, "verify", out, tmp_path / "moved.parts")
     assert found["holds"]
     assert found["gap"] <= 1e-7
     large = write_data(tmp_path / "large.parts", n=50_000)

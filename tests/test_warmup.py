@@ -9,7 +9,7 @@ import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.kernels import cache
 from fastadmm.kernels.cache import source_digest, user_cache
-from fastadmm.kernels.compilation import begun, done, watching
+from fastadmm.kernels.compilation import tell, watching
 
 from run_tools import python, run_process, write_blocks
 
@@ -164,9 +164,9 @@ def test_user_cache(monkeypatch, tmp_path):
 def test_observers_come_and_go():
     seen: list[tuple[str, float | None]] = []
     with watching(lambda name, seconds: seen.append((name, seconds))):
-        begun("a")
-        done("a", 1.0)
-    begun("b")
+        tell("a", None)
+        tell("a", 1.0)
+    tell("b", None)
     assert seen == [("a", None), ("a", 1.0)]
 
 

@@ -20,7 +20,7 @@ from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_tools import refused, run, write_problem
+from run_tools import printed, refused, refuses, run, told, write_problem
 
 games = st.integers(1, 5).flatmap(
     lambda m: st.lists(
@@ -57,10 +57,8 @@ def test_who_adds_nothing_or_the_same_to_everybody_gets_that(values, extra):
 
 
 def test_games_and_plans():
-    with pytest.raises(ValueError, match="power of two"):
-        shapley_values([0.0, 1.0, 2.0])
-    with pytest.raises((ValueError, OverflowError)):
-        shapley_values([0.0, math.nan])
+    refuses(ValueError, "power of two", shapley_values, [0.0, 1.0, 2.0])
+    refuses((ValueError, OverflowError), "", shapley_values, [0.0, math.nan])
     # Plan has every coalition once.
     for n in (1, 2, 3, 5):
         plan = plan_coalitions(n, exact=True)
@@ -74,8 +72,7 @@ def test_games_and_plans():
     assert len(worth.coalitions) == 2 * 11 + 2
     assert worth.shapley() is None
     assert "2048 coalitions" in worth.reason
-    with pytest.raises(ConfigError, match="at most 10"):
-        measure_worth(problem, exact=True)
+    refuses(ConfigError, "at most 10", measure_worth, problem, exact=True)
 
 
 # --- coalitions ----------------------------------------------------------------------------------
@@ -144,8 +141,7 @@ def test_the_metric_follows_the_loss(loss, metric):
         model = Ridge(alpha=len(y) * 1e-2).fit(np.hstack(train), y)
         expected = regression_metrics(y_test, model.predict(np.hstack(held)))["r2"]
         assert worth.of(7) == pytest.approx(expected, abs=1e-4)
-    with pytest.raises(ConfigError, match="log_loss is undefined"):
-        measure_worth(problem, metric="log_loss")
+    refuses(ConfigError, "log_loss is undefined", measure_worth, problem, metric="log_loss")
 
 
 def test_multinomial_coalitions():
@@ -232,8 +228,7 @@ def test_other_data_or_settings_begin_anew(trained, tmp_path):
     assert len(display.seen) == 8
     write_problem(tmp_path / "home" / "other.parts", n=200, seed=8)
     (place / "run.toml").write_text(text.replace("a.parts", "other.parts"))
-    with pytest.raises(InputError, match="not the data"):
-        worth_of_run(place)
+    refuses(InputError, "not the data", worth_of_run, place)
 
 
 @pytest.mark.repeats
@@ -253,13 +248,11 @@ def test_a_run_with_a_path_or_early_stopping(trained, tmp_path):
 @pytest.mark.repeats
 def test_command_and_report(trained, tmp_path, capsys):
     place = copy_of(trained, tmp_path)
-    assert run("worth", place, "-q", "--json", "--metric", "log_loss", "--label-party", "party-2") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = told(capsys, "worth", place, "-q", "--metric", "log_loss", "--label-party", "party-2")
     assert document["label_party"] == "party-2"
     worth = read_worth(place / "worth.json")
     assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
-    assert run("worth", place, "-q", "--leave-one-out") == 0
-    assert "Shapley values were not asked for" in capsys.readouterr().out
+    assert "Shapley values were not asked for" in printed(capsys, "worth", place, "-q", "--leave-one-out")
     page = write_report(place).read_text(encoding="utf-8")
     assert "What each party adds" in page
     # A new run may take the place of one with these files.
@@ -270,5 +263,4 @@ def test_a_damaged_file_is_one_line(trained, tmp_path, capsys):
     place = copy_of(trained, tmp_path)
     (place / "worth.json").write_text('{"parties": 3}')
     assert "worth.json: not what" in refused(capsys, 4, "worth", place, "-q")
-    with pytest.raises(FormatError, match=r"worth\.json"):
-        write_report(place)
+    refuses(FormatError, r"worth\.json", write_report, place)

@@ -53,15 +53,15 @@ print(", ".join(f"{name} {metadata.version(name)}" for name in shown))
 """
 
 
-def call(*words: object, **more: object) -> str:
+def call(*words, **more):
     """Run a command, and give its standard output; what it says if it fails becomes the error."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **more)
     if done.returncode:
         raise RuntimeError(f"{words[0]}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return str(done.stdout)
 
 
-def requirements(wheel: Path) -> list[str]:
+def requirements(wheel):
     """Direct dependencies of a wheel, so that an installer can choose the lowest of each."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -70,7 +70,7 @@ def requirements(wheel: Path) -> list[str]:
     return [requirement for requirement in found if ";" not in requirement]
 
 
-def tried(archive: Path, python: str, options: tuple[str, ...]) -> str:
+def tried(archive, python, options):
     """Install an archive into a new environment, and try it: versions of what it depends on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -97,7 +97,7 @@ def tried(archive: Path, python: str, options: tuple[str, ...]) -> str:
         return versions.splitlines()[-1]
 
 
-def main() -> int:
+def main():
     """Try all of them; 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable], help="versions or interpreters")

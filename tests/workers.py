@@ -3,20 +3,13 @@
 import os
 import subprocess
 import threading
-from contextlib import contextmanager
-from dataclasses import replace
 from importlib.metadata import distributions, files
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.cluster.comm import Comm, RowEngine, nodes_of
-from fastadmm.cluster.solver import SharedSolver
-from fastadmm.engine.engine import Engine
+from fastadmm.cluster.comm import Comm, nodes_of
 from fastadmm.engine.tree import node_range
-from fastadmm.runs.train import refuse_unshared, rows_of_problem
-from fastadmm.solver.loop import run_rounds
-from fastadmm.solver.solver import least_of
 
 
 class ThreadComm(Comm):
@@ -61,31 +54,6 @@ def rows_of(n_rows, rank, size):
     """First row that a worker holds, and the first that it does not any more."""
     nodes = nodes_of(n_rows, rank, size)
     return node_range(n_rows, *nodes[0])[0], node_range(n_rows, *nodes[-1])[1]
-
-
-class _Alike(SharedSolver):
-    """A solver of which every worker calls the same methods: none leads."""
-
-    @contextmanager
-    def _led(self, *_):
-        yield
-
-
-def solve_rows(problem, comm, options):
-    """Train on the rows of all workers; called by every one of them with the whole problem."""
-    refuse_unshared(problem, options)
-    engine = RowEngine(comm, problem.n_samples, options.n_threads)
-    blocks = []
-    for block in problem.blocks:
-        part = block.of_rows(*engine.rows)
-        part.density, part.largest, part.all_rows = block.density, block.largest, block.shape[0]
-        blocks.append(part)
-    own = replace(rows_of_problem(problem, *engine.rows), blocks=blocks)
-    solver = _Alike(own, options, engine, least_of(problem, Engine(1)))
-    try:
-        return run_rounds(solver)
-    finally:
-        solver.close()
 
 
 def mpi_command(workers, command, **more):

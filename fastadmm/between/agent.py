@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.between import approval_file, consent, schema
-from fastadmm.between.approval import APPROVAL, Approval, approve, counted_refusals, sees_columns, some_weeks
-from fastadmm.between.approval_file import open_approval, open_task_approval, write_approval
+from fastadmm.between.approval import APPROVAL, Approval, counted_refusals, sees_columns, some_weeks
+from fastadmm.between.approval_file import approve, open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
-from fastadmm.between.host import KEYS, Site
+from fastadmm.between.host import ALIGNMENTS, KEYS, Home, Site
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
-from fastadmm.between.scoring import ALIGNMENTS, Home
 from fastadmm.between.session import STATE, Session
 from fastadmm.between.socket import LONGEST, Say
 from fastadmm.engine.engine import Engine
@@ -166,7 +165,7 @@ class Agent:
         session = Session(site, self.state / run, run, self._audit)
         if current is not None:
             # A run that was refused from the start holds nobody up.
-            goes_on = current.terms and not current.answered.finished
+            goes_on = current.last.number >= 0 and not current.last.answered.finished
             if goes_on and time.monotonic() - self._used < _HELD:
                 session.close()
                 text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
@@ -181,11 +180,6 @@ def _entry(caller: str, run: str = "", number: int = -1) -> dict[str, Any]:
     return {"time": moment(), "caller": caller[:200], "run": run, "number": number, "calls": []}
 
 
-#: How an agent's status calls what is approved beside a run, and with a run's model.
-_TASKS = {approval_file.ALIGN: "alignments", approval_file.LABELS: "labels"}
-_OF_MODEL = {approval_file.PREDICT: "predictions", approval_file.INFER: "standard errors"}
-
-
 def agent_status(state: Path) -> list[str]:
     """Approved runs, what was answered and refused, and what was spent."""
     with storage_errors(state, "read"):
@@ -197,12 +191,12 @@ def agent_status(state: Path) -> list[str]:
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
     entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
-    lines = _of_tasks(state, _TASKS, tasks, "")
+    lines = _of_tasks(state, tasks)
     for path in sorted((state / ALIGNMENTS).glob("*.json")):
         lines.append(f"    rows that all parties have: {shown(path)}")
     for directory in runs:
         lines += _of_run(directory, [entry for entry in entries if entry["run"] == directory.name])
-        lines += [f"    {line}" for line in _of_tasks(directory, _OF_MODEL, tasks, directory.name)]
+        lines += [f"    {line}" for line in _of_tasks(directory, tasks, directory.name)]
     known = {directory.name for directory in runs}
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
@@ -214,12 +208,13 @@ def agent_status(state: Path) -> list[str]:
     return lines + [f"audit log: {len(entries)} lines, the last with digest {digest}"] * bool(digest)
 
 
-def _of_tasks(folder: Path, kinds: dict[str, str], entries: list[dict[str, Any]], run: str) -> list[str]:
+def _of_tasks(folder: Path, entries: list[dict[str, Any]], run: str = "") -> list[str]:
+    """Of what is approved beside runs, or with a run's model."""
     lines = []
-    for name, what in kinds.items():
-        if (folder / name).exists():
-            approval, spent = open_task_approval(folder / name), used(entries, name, run)
-            rows = "vectors" if name == approval_file.INFER else "rows"
+    for kind, what in (approval_file.OF_MODEL if run else approval_file.BESIDE).items():
+        if (path := folder / f"{kind}.toml").exists():
+            approval, spent = open_task_approval(path), used(entries, path.name, run)
+            rows = "vectors" if kind == "infer" else "rows"
             lines.append(
                 f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, "
                 f"{spent['rows']} of {approval.rows} {rows}, approved until "
@@ -302,9 +297,23 @@ def party_step(
         stack.enter_context(counted_refusals(state))
         audit = stack.enter_context(closing(AuditLog(state / AUDIT)))
         session = stack.enter_context(closing(Session(site, state, asked.run, audit, by_files=True)))
-        raw, repeated = _answered(session, asked, envelope.raw, place)
-    _give(raw, out, force)
-    if repeated:
+        # The answer, or the refusal, is in the audit log.
+        entry = _entry(ASKER, asked.run, asked.number)
+        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+        try:
+            content = sealed(session.answer(asked, envelope.raw, entry, place))
+        except Exception as error:
+            audit.add_bounded(entry | {"code": code_of(error)})
+            raise
+        session.keep()
+    with storage_errors(out):
+        if not out.exists() or force:
+            write_whole(out, content, shared=True)
+        elif read_bytes(out) != content:
+            raise StorageError(
+                f"{shown(out)}: exists already and is another file; pass --force to replace it"
+            )
+    if entry["repeated"]:
         said = [f"request {asked.number} answered before: the same message in {out}"]
     else:
         said = [f"request {asked.number} answered in {out}"]
@@ -328,19 +337,6 @@ def _drop_new(state: Path, kind: type[BaseException] | None) -> None:
     """Remove a state in which nothing was answered."""
     if kind is not None and issubclass(kind, FastadmmError):
         shutil.rmtree(state, ignore_errors=True)
-
-
-def _answered(session: Session, asked: Request, raw: bytes, place: str) -> tuple[bytes, bool]:
-    """The answer, and whether it had been given before; it or the refusal is in the audit log."""
-    entry = _entry(ASKER, asked.run, asked.number)
-    entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-    try:
-        message = session.answer(asked, raw, entry, place)
-    except Exception as error:
-        session.audit.add_bounded(entry | {"code": code_of(error)})
-        raise
-    session.keep()
-    return message, bool(entry["repeated"])
 
 
 def _agreed(asked: Request, party: PartyData, state: Path, place: str, given: Path | None) -> Approval | None:
@@ -378,14 +374,3 @@ def party_approve(
 def _run_words(approval: Approval, party: PartyData, asked: Request, ledger: Path | None) -> list[str]:
     spent = [approval_file.ledger_words(ledger, party)]
     return consent.run_words(approval, party, asked.calls[0][1], spent)
-
-
-def _give(raw: bytes, out: Path, force: bool) -> None:
-    content = sealed(raw)
-    with storage_errors(out):
-        if not out.exists() or force:
-            write_whole(out, content, shared=True)
-        elif read_bytes(out) != content:
-            raise StorageError(
-                f"{shown(out)}: exists already and is another file; pass --force to replace it"
-            )

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fastadmm.between.private_terms import PRIVATE, asked_privacy, drafted, privacy_excess
 from fastadmm.between.schema import DIGEST, Request, code_of, quoted, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
@@ -27,22 +26,23 @@ from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.modes import owner_only
+from fastadmm.files.reading import json_of
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
-from fastadmm.settings.privacy import MODES, DifferentialPrivacy
+from fastadmm.settings.privacy import MODES, DifferentialPrivacy, Privacy
 from fastadmm.store.party_file import PartyData, check_party_name
 
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
 
-#: Refusals that a draft of a private run has room for: of a ledger that is not named, for example.
-_RETRIES = 10
-
 #: Days that a drafted approval is good for.
 DAYS = 90
+
+#: Families of private runs: each is the mode of the same name.
+PRIVATE = ("fusion", "message")
 
 #: Rounds after which an honest run may change its penalty, in order.
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
@@ -82,7 +82,7 @@ class Approval:
     ] = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answered:
     """What a party has answered in a run so far."""
 
@@ -103,11 +103,17 @@ def sees_columns(approval: Approval) -> bool:
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
     """What a run's first request says the run is about."""
-    settings = _terms(request, place)
+    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
+        raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
+    terms = request.arguments
+    names = check_words(terms, place)
+    if names and names[terms["position"]] != request.party:
+        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
+        raise refused("values", text, FormatError)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
-    check_rows(settings, data, place)
-    return settings
+    check_rows(terms, data, place)
+    return terms
 
 
 def check_rows(terms: Mapping[str, Any], data: PartyData, place: str) -> None:
@@ -120,16 +126,55 @@ def check_rows(terms: Mapping[str, Any], data: PartyData, place: str) -> None:
         raise refused("rows", text)
 
 
-def _terms(request: Request, place: str) -> dict[str, Any]:
-    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
-        raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
-    terms = request.calls[0][1]
-    check_words(terms, place)
-    names = parties_of(terms, place)
-    if names and names[terms["position"]] != request.party:
-        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
-        raise refused("values", text, FormatError)
-    return terms
+def privacy_text(settings: Privacy) -> str:
+    """Settings as the call ``start`` says them."""
+    return json.dumps(settings.to_dict(), sort_keys=True)
+
+
+def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy | None:
+    """The settings of a private run; None for a run without noise."""
+    if (terms["family"] in PRIVATE) != ("privacy" in terms):
+        text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
+        raise refused("privacy", text, FormatError)
+    if "privacy" not in terms:
+        return None
+    try:
+        settings = Privacy.from_dict(json_of(terms["privacy"], foreign=True))
+        if isinstance(settings, DifferentialPrivacy):
+            settings.check_samples(int(terms["n_samples"]))
+    except (ValueError, TypeError, AttributeError, ConfigError) as error:
+        raise refused("privacy", f"{place}: argument 'privacy': {error}", FormatError) from None
+    if settings.mode != terms["family"] or not isinstance(settings, DifferentialPrivacy):
+        text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
+        raise refused("privacy", text, FormatError)
+    return settings
+
+
+#: Keys of an approval's table ``privacy`` that only the owner of the data says.
+OWNERS = ("total_epsilon", "public_scaling", "allow_infinite_epsilon")
+
+#: What only bounds a request, or is not the requester's to say.
+_NOT_COMPARED = (*OWNERS, "mode", "epsilon", "delta")
+
+
+def privacy_excess(
+    agreed: DifferentialPrivacy, penalty: float | None, asked: DifferentialPrivacy, terms: Mapping[str, Any]
+) -> str:
+    """What of a request is beyond an approval; empty for nothing: ``docs/privacy.md#outcomes-are-public``."""
+    for key, value in (("epsilon", asked.epsilon), ("delta", asked.delta), ("total_epsilon", asked.epsilon)):
+        if not value <= (most := getattr(agreed, key)):
+            return f"{key} is at most {most:g}, not {value:g}"
+    allowed, wanted = (
+        {key: value for key, value in one.to_dict().items() if key not in _NOT_COMPARED}
+        for one in (agreed, asked)
+    )
+    if penalty is not None:  # an approval of an older release has none
+        allowed["penalty"], wanted["penalty"] = penalty, float(terms.get("penalty", 0.0))
+    for key in {**wanted, **allowed}:
+        if wanted.get(key) != allowed.get(key):
+            own, other = allowed.get(key, "not set"), wanted.get(key, "not set")
+            return f"key {key!r} is {own!r}, but the request is about {other!r}"
+    return ""
 
 
 def terms_digest(terms: Mapping[str, Any]) -> str:
@@ -138,42 +183,7 @@ def terms_digest(terms: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-#: What an approval says as the first request does.
-_ALIKE = ("family", "loss", "regularizer", "constraint", "n_classes")
-
-
-def approve(
-    request: Request, data: PartyData, place: str, path: Path, last_day: datetime.date | None = None
-) -> Approval:
-    """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
-    settings = first_terms(request, data, place)
-    asked = asked_privacy(settings, shown(path))
-    alike: dict[str, Any] = {key: settings.get(key) for key in _ALIKE}
-    if asked is None:
-        exchanges, numbers = (2 * each for each in expected(settings))
-    else:  # a private run is opened, has its rounds, and ends
-        # A release has a number for each row, and moments of the columns.
-        released = data.n_samples + (data.n_features + 2) ** 2 + 1000
-        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * released + 10
-    return Approval(
-        path=path,
-        run=request.run,
-        party=data.name,
-        data=data.content_digest,
-        **alike,
-        l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
-        least_lambda=_lambda(settings),
-        exchanges=exchanges,
-        numbers=numbers,
-        last_day=last_day,
-        protection=None if asked is None else drafted(asked),
-        penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
-        parties=parties_of(settings, shown(path)) or None,
-        terms=terms_digest(settings),
-    )
-
-
-def _lambda(settings: Mapping[str, Any]) -> float:
+def lambda_of(settings: Mapping[str, Any]) -> float:
     """Lambda of a mean loss: the weights of the rows are the coordinator's, their number is known."""
     return float(settings["regularization"]) / max(1, int(settings["n_samples"]))
 
@@ -204,21 +214,21 @@ _ANY = {"fastadmm": None, "loss": None, "run": "first"}
 def check_request(
     approval: Approval,
     request: Request,
-    known: Mapping[str, Any],
+    settings: Mapping[str, Any],
     before: Answered,
     data: PartyData,
     place: str,
-    refusals: int = 0,
+    refusals: int,
 ) -> Answered:
     """Refuse a request beyond the approval; nothing has been computed yet."""
     if before.finished:
         raise refused("ended", f"{place}: asks more after the run's end; nothing was computed")
+    family = settings["family"] if request.number else ""
     for name, _ in request.calls:
-        if known.get("family", "") not in CALLS[name].families:
+        if family not in CALLS[name].families:
             raise refused("call", f"{place}: key 'calls': {name!r} is unknown here", FormatError)
     if not CALLS[request.call].answer:
         raise refused("call", f"{place}: key 'calls': the last call has no answer", FormatError)
-    settings = known or _terms(request, place)
     for code, what in _excesses(approval, request.run, settings, data, place):
         raise _beyond(place, approval, what, code)
     after = _count(request.calls, settings, before, place)
@@ -249,8 +259,8 @@ def _excesses(
         if asked != allowed and not (key in _ANY and allowed == _ANY[key]):
             code = {"run": "run", "fastadmm": "version"}.get(key, "terms")
             yield code, f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-    if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
-        yield "lambda", f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
+    if not lambda_of(settings) >= approval.least_lambda * (1.0 - 1e-9):
+        yield "lambda", f"lambda is at least {approval.least_lambda:g}, not {lambda_of(settings):g}"
     if (private := asked_privacy(settings, place)) is not None:
         if approval.protection is None:
             yield "privacy", "it has no table 'privacy'"
@@ -284,22 +294,21 @@ def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
 
 def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
-    answered = replace(before, exchanges=before.exchanges + 1)
+    now = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        answered = replace(answered, numbers=answered.numbers + _numbers(name, arguments, settings))
-        if name in ("finish", "keep"):
-            answered = replace(answered, finished=True)
+        now.numbers += _numbers(name, arguments, settings)
+        now.finished |= name in ("finish", "keep")
         if settings["family"] not in _ADMM:
             continue  # a metric there only chooses directions, which are unit vectors
         if name == "set_metric":
-            answered = _changed(answered, settings, place)
+            _count_change(now, settings, place)
         elif name in ("step", "step_classes"):
             penalty = float(arguments["scaled_penalty"])
             # A metric brings a penalty of its own: one change, not two.
-            if answered.steps and penalty != answered.penalty and calls[0][0] != "set_metric":
-                answered = _changed(answered, settings, place)
-            answered = replace(answered, penalty=penalty, steps=answered.steps + 1)
-    return answered
+            if now.steps and penalty != now.penalty and calls[0][0] != "set_metric":
+                _count_change(now, settings, place)
+            now.penalty, now.steps = penalty, now.steps + 1
+    return now
 
 
 def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
@@ -312,50 +321,20 @@ def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 
-def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Answered:
-    k = answered.changes
-    fixed = settings.get("penalty", 0.0) > 0.0
-    if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
+def _count_change(now: Answered, settings: Mapping[str, Any], place: str) -> None:
+    """Count a change of the penalty, or refuse it."""
+    k, fixed = now.changes, settings.get("penalty", 0.0) > 0.0
+    if fixed or k >= len(_PENALTY_CHANGES) or now.steps < _PENALTY_CHANGES[k]:
         when = f"{len(_PENALTY_CHANGES)} times"
         if k < len(_PENALTY_CHANGES):
             when += f", the next time after round {_PENALTY_CHANGES[k]}"
         when = "never, as its first request said" if fixed else when
         text = (
-            f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
+            f"{place}: asks with another penalty after round {now.steps}, but an honest run changes it "
             f"{when}; nothing was computed"
         )
         raise refused("penalty", text)
-    return replace(answered, changes=k + 1)
-
-
-#: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
-_USUAL = {
-    "subspace": (65, 1, 2, 200),
-    "log_sum": (60, 9, 2, 20_000),
-    "admm": (600, 4, 1, 10),
-    "proximal": (60, 4, 2, 20_000),
-    "subspace_sums": (65, 1, 2, 2_000),  # inner products of a first answer's directions, in words of 8 bytes
-}
-
-#: Opening, keys, proofs and end.
-_BESIDE = 10
-
-
-def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
-    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
-    family = terms["family"].removeprefix("multinomial_")
-    rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
-    n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
-    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
-        rounds, exchanges = 400, 2
-    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
-        exchanges = 10  # up to 33 in some rounds, where weights have bounds
-    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
-        rounds, exchanges = 2 * rounds, 2
-    others = sum(key in terms for key in ("test", "validation"))
-    asked = rounds * (exchanges + others) + _BESIDE
-    each_row = rounds * (vectors + others) + _BESIDE
-    return asked, (each_row * n + asked * numbers) * classes
+    now.changes += 1
 
 
 #: In the party's directory of a run.
@@ -402,8 +381,8 @@ _REGULARIZER = re.compile(rf"([a-z0-9_]{{1,20}})(:{_NUMBER})?")
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
 
 
-def check_words(terms: Mapping[str, Any], place: str) -> None:
-    """Refuse a first request with a word that does not exist."""
+def check_words(terms: Mapping[str, Any], place: str) -> list[str]:
+    """Refuse a first request with a word that does not exist; names of all parties."""
     for key, exists in _WORDS.items():
         if key in terms and not exists(terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
@@ -411,7 +390,7 @@ def check_words(terms: Mapping[str, Any], place: str) -> None:
     for key in ("row_digest", "test", "validation", "table"):
         if key in terms and not DIGEST.fullmatch(terms[key]):
             raise refused("values", f"{place}: argument {key!r} is no digest", FormatError)
-    parties_of(terms, place)
+    return parties_of(terms, place)
 
 
 def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:

@@ -9,9 +9,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from fastadmm.between import approval as limits
 from fastadmm.between.approval import Approval, sees_columns
-from fastadmm.between.private_terms import protection_of, protection_table
-from fastadmm.between.schema import quoted
+from fastadmm.between.schema import Request, quoted
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError
@@ -21,14 +21,15 @@ from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger, spent_words
-from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
+from fastadmm.problem.losses import LOSSES
+from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy, Privacy
 from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
-#: Names of the files: in the agent's directory, and in that of the run whose model is applied.
-ALIGN, LABELS, PREDICT, INFER = "align.toml", "labels.toml", "predict.toml", "infer.toml"
-APPROVALS = {"align": ALIGN, "labels": LABELS, "predict": PREDICT, "infer": INFER}  # by the kind of request
-
+#: Kinds of tasks, as an agent's status calls them: beside runs, and with a run's model. An approval's file
+#: has the kind's name, in the agent's directory or in that of the run.
+BESIDE = {"align": "alignments", "labels": "labels"}
+OF_MODEL = {"predict": "predictions", "infer": "standard errors"}
 
 _GO_ON = "true: go on where nothing is proved"
 
@@ -46,7 +47,7 @@ _APART = ("path", "protection", "penalty")
 class TaskApproval:
     """Limits of one party, for alignments or labels, or for predictions or standard errors with one model."""
 
-    path: Path  # of the approval: its name is one of APPROVALS
+    path: Path  # of the approval: KIND.toml
     party: str
     callers: Annotated[list[str], "who may ask"]
     file: str
@@ -69,46 +70,33 @@ _FORMATS: dict[type, tuple[str, str, tuple[str, ...]]] = {
     TaskApproval: ("fastadmm-task-approval", "fastadmm agent approve", ("1.0",)),
 }
 
-#: What a party does within the limits of a task, and notes of some of them.
-_OF_TASK = {
-    ALIGN: (
+#: What a party does within the limits of a task, and notes of its file, requests and rows.
+OF_TASK = {
+    "align": (
         "compares its ids with a coordinator's",
-        {
-            "file": "the table whose ids are compared",
-            "requests": "alignments, at most",
-            "rows": "ids of the coordinator that are compared with the table's, over all requests",
-        },
+        "the table whose ids are compared",
+        "alignments, at most",
+        "ids of the coordinator that are compared with the table's, over all requests",
     ),
-    LABELS: (
+    "labels": (
         "keeps labels with noise",
-        {
-            "file": "features whose rows the labels are of",
-            "requests": "sets of labels that are kept, at most",
-            "rows": "labels that are kept, over all requests",
-        },
+        "features whose rows the labels are of",
+        "sets of labels that are kept, at most",
+        "labels that are kept, over all requests",
     ),
-    PREDICT: (
+    "predict": (
         "scores rows",
-        {
-            "file": "features of the rows that are scored; it may be replaced by a newer one",
-            "requests": "sets of rows that are scored, at most",
-            "rows": "scores that leave, over all requests",
-        },
+        "features of the rows that are scored; it may be replaced by a newer one",
+        "sets of rows that are scored, at most",
+        "scores that leave, over all requests",
     ),
-    INFER: (
+    "infer": (
         "shows what standard errors need",
-        {
-            "file": "features that the model was trained on",
-            "requests": "requests, at most",
-            "rows": "vectors of a number for each training row that leave, over all requests",
-        },
+        "features that the model was trained on",
+        "requests, at most",
+        "vectors of a number for each training row that leave, over all requests",
     ),
 }
-
-
-def file_of(path: Path) -> str:
-    """What the file is that an approval of a task names."""
-    return _OF_TASK[path.name][1]["file"].partition(";")[0]
 
 
 def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
@@ -124,8 +112,8 @@ def approval_text(approval: Approval | TaskApproval) -> str:
     table: dict[str, Any] = {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
     if isinstance(approval, TaskApproval):
-        what, more = _OF_TASK[approval.path.name]
-        notes |= more
+        what, *more = OF_TASK[approval.path.stem]
+        notes |= zip(("file", "requests", "rows"), more)
         first = f"Within these limits {approval.party} {what}. Edit them"
     elif approval.protection is not None:
         table = protection_table(approval.protection, approval.penalty)
@@ -161,8 +149,8 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of an approval's file by key, and those of what has no line of its own."""
+def _read(path: Path, record: type) -> dict[str, Any]:
+    """The values of an approval's file by key; None for what it need not say."""
     place, (name, command, versions) = shown(path), _FORMATS[record]
     try:
         values = read_toml(path)
@@ -196,29 +184,124 @@ def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
         if values.get(key, 1) < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    return {**dict.fromkeys(known.keys() - optional), **values}, apart
+    return {**dict.fromkeys(known.keys() - optional), **values, **apart}
+
+
+def protection_table(agreed: DifferentialPrivacy, penalty: float | None) -> dict[str, Any]:
+    """As the file of an approval has it."""
+    said = {key: value for key, value in agreed.to_dict().items() if key != "mode"}
+    return said if penalty is None else {**said, "penalty": penalty}
+
+
+def protection_of(table: Mapping[str, Any], family: str, place: str) -> DifferentialPrivacy:
+    """Inverse of :func:`protection_table`, without the penalty; what it does not say has its default."""
+    for key in ("epsilon", "delta", "total_epsilon", "adjacency", "sampler"):
+        if key not in table:
+            raise ConfigError(f"{place}: key {key!r} is missing")
+    said = {key: value for key, value in table.items() if key != "penalty"}
+    agreed = Privacy.from_dict({"mode": family, **said}, place)
+    if not isinstance(agreed, DifferentialPrivacy):
+        raise ConfigError(f"{place}: not of a run {family!r}")
+    return agreed
 
 
 def open_task_approval(path: Path) -> TaskApproval:
     """Read the approval of a task."""
-    return TaskApproval(path=path, **_read(path, TaskApproval)[0])
+    return TaskApproval(path=path, **_read(path, TaskApproval))
 
 
 def open_approval(path: Path) -> Approval:
     """Read the approval of a run."""
-    values, apart = _read(path, Approval)
-    place, table = shown(path), apart.pop("privacy")
-    if table is not None:
+    place, values = shown(path), _read(path, Approval)
+    if (table := values.pop("privacy")) is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        apart["penalty"] = table.get("penalty")
-        if not isinstance(apart["penalty"], (float, int, type(None))):
+        values["penalty"] = table.get("penalty")
+        if not isinstance(values["penalty"], (float, int, type(None))):
             raise ConfigError(f"{place}: key 'penalty' is not {_KINDS[float]}")
-        apart["protection"] = protection_of(table, values["family"], f"{place}: privacy")
+        values["protection"] = protection_of(table, values["family"], f"{place}: privacy")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    return Approval(path=path, **values | apart)
+    return Approval(path=path, **values)
 
+
+# --- what is drafted --------------------------------------------------------------------------------------
+
+#: Refusals that a draft of a private run has room for: of a ledger that is not named, for example.
+_RETRIES = 10
+
+#: What an approval says as the first request does.
+_ALIKE = ("family", "loss", "regularizer", "constraint", "n_classes")
+
+
+def approve(
+    request: Request, data: PartyData, place: str, path: Path, last_day: datetime.date | None = None
+) -> Approval:
+    """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
+    settings = limits.first_terms(request, data, place)
+    asked = limits.asked_privacy(settings, shown(path))
+    alike: dict[str, Any] = {key: settings.get(key) for key in _ALIKE}
+    if asked is None:
+        exchanges, numbers = (2 * each for each in expected(settings))
+    else:  # a private run is opened, has its rounds, and ends
+        # A release has a number for each row, and moments of the columns.
+        released = data.n_samples + (data.n_features + 2) ** 2 + 1000
+        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * released + 10
+    return Approval(
+        path=path,
+        run=request.run,
+        party=data.name,
+        data=data.content_digest,
+        **alike,
+        l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
+        least_lambda=limits.lambda_of(settings),
+        exchanges=exchanges,
+        numbers=numbers,
+        last_day=last_day,
+        protection=None if asked is None else drafted(asked),
+        penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
+        parties=limits.parties_of(settings, shown(path)) or None,
+        terms=limits.terms_digest(settings),
+    )
+
+
+#: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
+_USUAL = {
+    "subspace": (65, 1, 2, 200),
+    "log_sum": (60, 9, 2, 20_000),
+    "admm": (600, 4, 1, 10),
+    "proximal": (60, 4, 2, 20_000),
+    "subspace_sums": (65, 1, 2, 2_000),  # inner products of a first answer's directions, in words of 8 bytes
+}
+
+#: Opening, keys, proofs and end.
+_BESIDE = 10
+
+
+def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
+    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
+    family = terms["family"].removeprefix("multinomial_")
+    rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
+    n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
+    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
+        rounds, exchanges = 400, 2
+    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
+        exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+        rounds, exchanges = 2 * rounds, 2
+    others = sum(key in terms for key in ("test", "validation"))
+    asked = rounds * (exchanges + others) + _BESIDE
+    each_row = rounds * (vectors + others) + _BESIDE
+    return asked, (each_row * n + asked * numbers) * classes
+
+
+def drafted(asked: DifferentialPrivacy) -> DifferentialPrivacy:
+    """What a request asks for; what only the owner can say is not said yet."""
+    owners = {"public_scaling": False, "allow_infinite_epsilon": False}
+    return asked.with_(total_epsilon=float(asked.budget), **owners)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
 
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24

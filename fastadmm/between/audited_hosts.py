@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.between import host
-from fastadmm.between.private_terms import drafted, privacy_text
+from fastadmm.between.approval import privacy_text
+from fastadmm.between.approval_file import drafted
 from fastadmm.between.schema import Message, answer_of, encoded, open_envelope
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json

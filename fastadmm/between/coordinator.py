@@ -1,7 +1,7 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.between import run_problem as parts
+from fastadmm.between.approval import privacy_text
 from fastadmm.between.consent import run_description
 from fastadmm.between.hub import Ask, Correspondent, Elsewhere, Hub, nobody
 from fastadmm.between.journal import Journal
-from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost, Say
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
@@ -25,21 +25,22 @@ from fastadmm.problem.problem import Problem
 from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
 from fastadmm.runs.claim import labels_digest, of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
-from fastadmm.runs.folder import RoundLog, RunFolder
+from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.result import class_rows, result_document, write_statement
-from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.history import Status
+from fastadmm.solver.loop import Monitor, ended
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, model_id_of, write_shared_part
+from fastadmm.store.party_file import PartyData
 from fastadmm.version import __version__
 
 _TYPE = "fastadmm-rounds-checkpoint"
 
 
-def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int, log: Path) -> None:
+def write_state(path: Path, solver: Run, parties: Sequence[Correspondent], log: Path) -> None:
     """Write it with the rounds' log, whole or not at all."""
     queues = {
         party.name: {
@@ -49,13 +50,9 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
         }
         for party in parties
     }
-    tree = {
-        "n_rounds": solver.n_rounds,
-        "first": first,
-        "log": np.frombuffer(read_bytes(log), dtype=np.uint8),
-    }
+    tree = {"log": np.frombuffer(read_bytes(log), dtype=np.uint8), "queues": queues}
     with create_h5(path, _TYPE) as file:
-        write_tree(file, {**tree, "solver": solver.export(), "queues": queues})
+        write_tree(file, {**tree, "solver": solver.export()})
 
 
 def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dict[str, Any]:
@@ -101,22 +98,23 @@ UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError
 _BYTES = 256 << 20
 
 
+@dataclass(eq=False)
 class Coordinator:
     """One run directory.
 
     By files no process waits for answers: there is a checkpoint after every round.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        ask: Ask = nobody,
-        say: Callable[[RoundRecord], None] = lambda record: None,
-        by_files: bool = False,
-        tell: Say = lambda line: None,
-    ) -> None:
-        self.folder, self.path = folder, folder.path
-        values, place = read_config(folder.configuration), shown(folder.configuration)
+    folder: RunFolder
+    ask: Ask = nobody
+    say: Monitor = lambda record: None
+    by_files: bool = False
+    tell: Say = lambda line: None
+    n_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.path, file = self.folder.path, self.folder.configuration
+        values, place = read_config(file), shown(file)
         own = values.pop("rounds_by_files", None)
         if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
             text = (
@@ -128,14 +126,10 @@ class Coordinator:
         self.config = make_config(values, place)
         self.checkpoint_file, self.said_file = self.path / "checkpoint.h5", self.path / "parties.json"
         self.digests = own
-        self.own = None if "own" not in own else self.path / str(own["own"])
-        self.own_digest = own.get("own_digest")
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self.ask, self._say, self._by_files, self._tell = ask, say, by_files, tell
         self._hub: Hub | None = None
-        self.n_rounds = 0
 
     @cached_property
     def journal(self) -> Journal:
@@ -143,7 +137,7 @@ class Coordinator:
         try:
             return Journal(self.path / "answers.journal")
         except FormatError as error:
-            if not self._by_files:
+            if not self.by_files:
                 raise
             text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
             raise FormatError(f"{error}, {text}") from None
@@ -170,7 +164,7 @@ class Coordinator:
         remove_leftovers(self.path)
         try:
             said = self._opened()
-            return self._rounds(said) if self.config.privacy.mode == "none" else self._private(said)
+            return self._rounds(said)
         except (Lost, WaitingError):
             raise
         except UNUSABLE as error:
@@ -213,14 +207,13 @@ class Coordinator:
         config, privacy = self.config, self.config.privacy
         problem, labels = parts.problem_of(config, self.names, None)
         others = self._check_labels(labels)
-        private: dict[str, Any] = {}
-        if privacy.mode != "none":
+        if privacy.mode == "none":
+            told = {"family": parts.scheme_of(problem, config).method(problem.traits).family}
+        else:
             solver = parts.solver_of_private(config, problem, labels, self.folder, self.run, Elsewhere())
-            private = {"privacy": privacy_text(privacy), **solver.terms()}
+            told = {"family": privacy.mode, "privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
-        scheme = None if private else parts.scheme_of(problem, config)
         common = {
-            "family": privacy.mode if scheme is None else scheme.method(problem.traits).family,
             "regularization": float(problem.regularization),
             "x_update": config.x_update,
             "regularizer": config.regularizer,
@@ -230,7 +223,7 @@ class Coordinator:
             "parties": ",".join(self.names),
             "loss": problem.loss.name,
             "penalty": 0.0 if config.penalty is None else float(config.penalty),
-            **private,
+            **told,
             "release": __version__,
             "table": table_digest(),
             **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
@@ -245,29 +238,43 @@ class Coordinator:
     def _check_labels(self, labels: LabelData) -> dict[str, LabelData]:
         """Refuse other labels than the run began with; those of rows that are not trained on."""
         others = {key: open_labels(Path(path)) for key, path in parts.other_labels(self.config).items()}
-        for key, found in {"labels": labels, **others}.items():
-            if labels_digest(found) != self.digests.get(key):
-                raise InputError(
-                    f"{shown(found.path)}: not the labels that {shown(self.path)} began with (digests differ)"
-                )
+        self.check_began({"labels": labels, **others})
         return others
 
+    def check_began(self, found: Mapping[str, LabelData]) -> None:
+        """Refuse labels that are not those that the run began with."""
+        for key, labels in found.items():
+            if labels_digest(labels) != self.digests.get(key):
+                place = shown(labels.path)
+                raise InputError(
+                    f"{place}: not the labels that {shown(self.path)} began with (digests differ)"
+                )
+
     def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        widths = [int(said[name]["n_features"]) for name in self.names]
-        problem, labels = parts.problem_of(self.config, self.names, widths)
+        """All rounds that are left; what a private run released is never asked for twice."""
+        config, private = self.config, self.config.privacy.mode != "none"
+        labels = open_labels(Path(config.data))
         self._check_labels(labels)
-        messages = () if self.config.memory is None else MESSAGES  # these are read to where they belong
+        about = self.digests
+        path = None if "own" not in about else self.path / str(about["own"])
+        own = parts.open_own(config, path, self.names, labels)
+        if own is not None and own.content_digest != about.get("own_digest"):
+            raise InputError(
+                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
+            )
+        widths = [int(said[name]["n_features"]) if name in said else 1 for name in self.names]
+        problem, labels = parts.problem_of(config, self.names, widths, own)
+        messages = () if config.memory is None else MESSAGES  # these are read to where they belong
         state = None  # before the first round
         if self.checkpoint_file.exists():
             state = read_state(self.checkpoint_file, self.names, messages)
         hub = self._connected(problem, said, state)
         solver = self._solver(problem, labels, hub, state)
-        traffic = solver.traffic
-        assert traffic is not None  # elsewhere nothing is pooled
 
-        def counted(exchange: Exchange) -> Answers:
+        def carry(exchange: Exchange) -> Answers:
             answers = hub.carry(exchange)
-            traffic.take(exchange, answers)
+            if solver.traffic is not None:
+                solver.traffic.take(exchange, answers)
             return answers
 
         try:
@@ -277,61 +284,25 @@ class Coordinator:
             status = None if record is None else solver.stop_reason(record)
             with self.folder.open_log(solver.n_rounds) as log:
                 while status is None:
-                    record = self._round(solver, counted, log)
+                    record = converse(solver.next_round(), carry)
+                    assert record is not None  # every answer is there
+                    log.append(record)
+                    self.n_rounds = solver.n_rounds
+                    self.say(record)
                     # A round that was followed by another did not end the run, whatever the clock says now.
-                    status = None if hub.replaying else solver.stop_reason(record)
+                    status = None if hub.replaying and not private else solver.stop_reason(record)
                     large = self.journal.n_bytes > _BYTES and not hub.replaying
-                    if status is not None or large or self._by_files:
+                    if private:
+                        log.sync()
+                    elif status is not None or large or self.by_files:
                         hub.flush()
                         log.sync()
-                        self._save(solver, hub)
-            assert record is not None  # there was a round
-            return self._finish(solver, hub, record, status, labels)
+                        write_state(self.checkpoint_file, solver, hub.parties, self.folder.log)
+                        if not hub.replaying:  # its answers are done with
+                            self.journal.restart()
+            return self._finish(solver, hub, status, labels, own)
         finally:
             solver.close()
-
-    def _round(self, solver: Run, carry: Callable[[Exchange], Answers], log: RoundLog) -> RoundRecord:
-        record = converse(solver.next_round(), carry)
-        assert record is not None  # every answer is there
-        log.append(record)
-        self.n_rounds = solver.n_rounds
-        self._say(record)
-        return record
-
-    def _private(self, hello: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """A private run, from its first round; what was released is never asked for twice."""
-        labels = open_labels(Path(self.config.data))
-        self._check_labels(labels)
-        own = parts.open_own(self.config, self.own, self.names, labels)
-        if own is not None and own.content_digest != self.own_digest:
-            raise InputError(
-                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
-            )
-        widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
-        problem, _ = parts.problem_of(self.config, self.names, widths, own)
-        hub = self._connected(problem, hello, None)
-        solver = parts.solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
-        history, status = list[RoundRecord](), None
-        try:
-            with self.folder.open_log() as log:
-                while status is None:
-                    history.append(self._round(solver, hub.carry, log))
-                    log.sync()
-                    status = solver.stop_reason(history[-1])
-            message, weights = solver.describe(status, history[-1]), solver.party_weights()
-            result = SolveResult(weights, solver.intercept, status, message, history)
-            keep = {"model_id": model_id_of(self.run, result.record.round)}
-            hub.carry(Exchange([Call(m, "keep", keep) for m, name in enumerate(self.names) if name in hello]))
-            comparison = solver.compare(result.weights, result.intercept)
-        finally:
-            solver.close()
-        with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-            parts.write_private_model(directory, solver, result, self.run, labels, own)
-        document = result_document(solver, result)
-        document["privacy"] = write_statement(self.path, solver, self.run).to_json()
-        document["comparison"] = comparison
-        self.folder.write_json("result.json", document)
-        return document
 
     def _connected(
         self, problem: Problem, said: dict[str, dict[str, Any]], state: dict[str, Any] | None
@@ -346,10 +317,13 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        self._hub = Hub(self.run, n_samples, parties, self.ask, self.journal, n_classes, self._tell)
+        about: dict[str, Any] = {"n_samples": n_samples, "n_classes": n_classes, "tell": self.tell}
+        self._hub = Hub(parties, run=self.run, ask=self.ask, journal=self.journal, **about)
         return self._hub
 
-    def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Solver:
+    def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Run:
+        if self.config.privacy.mode != "none":
+            return parts.solver_of_private(self.config, problem, labels, self.folder, self.run, hub)
         early = parts.early_stopping_of(self.config, problem, labels)
         options, spills = solver_options(self.config), False
         if self.config.memory is not None:
@@ -357,7 +331,7 @@ class Coordinator:
             spills = plan.spilled > 0
             if state is None:
                 for line in replace(plan, parties=[]).lines():
-                    self._tell(line)
+                    self.tell(line)
         solver = Solver(problem, options, early=early, driver=hub)
         if spills:
             solver.spill(self.path)
@@ -373,35 +347,40 @@ class Coordinator:
                 ) from None
         return solver
 
-    # --- the state between rounds -------------------------------------------------------------------------
-
-    def _save(self, solver: Solver, hub: Hub) -> None:
-        """The state after a round; its answers are then done with."""
-        first = 1 + max(party.last for party in hub.parties)
-        write_state(self.checkpoint_file, solver, hub.parties, first, self.folder.log)
-        if not hub.replaying:
-            self.journal.restart()
-
     # --- the end ------------------------------------------------------------------------------------------
 
     def _finish(
-        self, solver: Solver, hub: Hub, record: RoundRecord, status: Status, labels: LabelData
+        self, solver: Run, hub: Hub, status: Status, labels: LabelData, own: PartyData | None
     ) -> dict[str, Any]:
-        converse(solver.proving(), hub.carry)
+        """Model and ``result.json``; every party is told to keep its part."""
+        record = solver.last_record
+        assert record is not None  # there was a round
+        if isinstance(solver, Solver):
+            converse(solver.proving(), hub.carry)
         result = ended(solver, solver.stop_reason(record) or status, [record])
-        privacy, statement = no_privacy(self.names), None
+        model_id, statement, comparison = model_id_of(self.run, result.record.round), None, None
         if result.status is not Status.DIVERGED:
-            model_id, scales = model_id_of(self.run, result.record.round), [1.0] * len(self.names)
-            shared = parts.shared_part(solver, result, labels, model_id, privacy, scales)
+            shared = parts.shared_part(solver, result, labels, model_id)
             if result.proof is not None:  # the weights are with the parties
                 known = {"row_digest": labels.row_digest, "labels": self.digests["labels"]}
                 statement = statement_of(result.proof, None, self.config.to_toml(), shared.lam, known)
                 shared = of_model(statement, shared)
-            converse(solver.finishing(shared.model_id, result.kept is not None), hub.carry)
+            if isinstance(solver, Solver):
+                converse(solver.finishing(model_id, result.kept is not None), hub.carry)
+            else:
+                keep, asked = {"model_id": model_id}, map(self.names.index, self.elsewhere)
+                hub.carry(Exchange([Call(m, "keep", keep) for m in asked]))
+                comparison = solver.compare(result.weights, result.intercept)
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, shared)
+                if own is not None:
+                    parts.write_own_part(directory, solver, result, own, model_id)
             write_dual(self.path, None if result.proof is None else result.proof.dual)
-        document = result_document(solver, result, statement) | class_rows(labels)
-        document["privacy"] = privacy.to_json()
+        document = result_document(solver, result, statement)
+        if comparison is None:
+            document |= class_rows(labels) | {"privacy": no_privacy(self.names).to_json()}
+        else:
+            document["privacy"] = write_statement(self.path, solver, self.run).to_json()
+            document["comparison"] = comparison
         self.folder.write_json("result.json", document)
         return document

@@ -10,21 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastadmm.between.nvflare_app import (
-    SETTINGS,
-    SIMULATED,
-    CoordinatorRelay,
-    PartyRelay,
-    read_socket,
-    write_socket,
-)
+from fastadmm.between import nvflare_app as app
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
 
 #: Classes that a job may name.
 ALLOWED = (
-    *(f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay")),
+    *(f"{app.__name__}.{one.__name__}" for one in (app.CoordinatorRelay, app.PartyRelay)),
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
@@ -88,10 +81,9 @@ def open_kit(path: str | Path) -> Kit:
     for kind in ("server", "client", "admin"):
         file = path / "startup" / f"fed_{kind}.json"
         if file.exists():
+            content = read_json(file)
             try:
-                return _described(path, kind, read_json(file))
-            except FormatError:
-                raise
+                return _described(path, kind, content)
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise FormatError(f"{file}: not as NVFlare 2.9 writes it: {error!r}") from None
     raise InputError(
@@ -104,18 +96,17 @@ def harden(kit: Kit, socket: Path | None = None) -> list[str]:
     done = []
     try:
         if kit.kind != "admin":
-            write_json(
-                kit.local / "authorization.json", {"format_version": "1.0", **_SAFE["authorization.json"]}
-            )
-            done.append("authorization.json: nobody brings code, runs shell commands, or stops this site")
+            safe = {"format_version": "1.0", **_SAFE["authorization.json"]}
+            write_json(kit.local / "authorization.json", safe)
             write_json(kit.local / "resources.json", _resources(kit))
-            done.append(
-                f"resources.json: a job may name {len(ALLOWED)} classes and no others; logs stay here"
-            )
-            if socket is not None or not (kit.local / SETTINGS).exists():
+            done += [
+                "authorization.json: nobody brings code, runs shell commands, or stops this site",
+                f"resources.json: a job may name {len(ALLOWED)} classes and no others; logs stay here",
+            ]
+            if socket is not None or not (kit.local / app.SETTINGS).exists():
                 socket = socket or DEFAULT_SOCKETS / f"{kit.name}.sock"
-                write_socket(kit.local, socket.absolute())
-                done.append(f"{SETTINGS}: {socket.absolute()}")
+                app.write_socket(kit.local, socket.absolute())
+                done.append(f"{app.SETTINGS}: {socket.absolute()}")
         owner = kit.path.stat()
         folders = [kit.path / "startup", kit.local]
         for path in (kit.path, *folders, *(file for folder in folders for file in folder.iterdir())):
@@ -153,10 +144,10 @@ def fill_job(job: Any, sites: Sequence[str]) -> None:
     job.job.min_clients, job.job.mandatory_clients = len(sites), list(sites)
     # How often sites ask for what is to be done, in seconds; twice before the job begins.
     job.to_server({"server": {"task_request_interval": 0.5}})
-    job.to_server(CoordinatorRelay(), id="relay")
+    job.to_server(app.CoordinatorRelay(), id="relay")
     job.to_server(CollabController(server_obj_id="relay"), id="controller")
     for site in sites:
-        job.to(PartyRelay(), site, id="relay")
+        job.to(app.PartyRelay(), site, id="relay")
         job.to(CollabExecutor(client_obj_id="relay"), site, tasks=["*"])
 
 
@@ -196,13 +187,9 @@ class Finding(NamedTuple):
     text: str  # one line, which begins with the file or the site
 
 
-#: What most checks do.
-Findings = Iterator[Finding]
-
-
 def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
     """Check a kit and the machine that it lies on."""
-    steps: list[Callable[[Kit], Findings]] = [_version, _secured, _modes]
+    steps: list[Callable[[Kit], Iterator[Finding]]] = [_version, _secured, _modes]
     if kit.kind != "admin":
         steps += [_settings, _socket]
     found: list[Finding] = []
@@ -211,12 +198,14 @@ def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
             found.extend(step(kit))
         except FastadmmError as error:
             found.append(Finding(False, str(error)))
-    if kit.kind != "admin":
-        found += _private(kit, private)
-    return found
+    return found if kit.kind == "admin" else [*found, *_private(kit, private)]
 
 
-def _version(kit: Kit) -> Findings:
+def _found(ok: bool, place: object, good: str, bad: str) -> Finding:
+    return Finding(ok, f"{place}: {good if ok else bad}")
+
+
+def _version(kit: Kit) -> Iterator[Finding]:
     try:
         found = version("nvflare")
     except PackageNotFoundError:
@@ -225,13 +214,12 @@ def _version(kit: Kit) -> Findings:
     yield Finding(good, f"nvflare {found} is installed" + ("" if good else f"; {NVFLARE}x is needed"))
 
 
-def _secured(kit: Kit) -> Findings:
-    file = kit.path / "startup" / f"fed_{kit.kind}.json"
-    wanted = "" if kit.security == "mtls" else "; must be mtls: provision the kits again"
-    yield Finding(kit.security == "mtls", f"{file}: connection_security is {kit.security}{wanted}")
+def _secured(kit: Kit) -> Iterator[Finding]:
+    file, good = kit.path / "startup" / f"fed_{kit.kind}.json", f"connection_security is {kit.security}"
+    yield _found(kit.security == "mtls", file, good, f"{good}; must be mtls: provision the kits again")
 
 
-def _modes(kit: Kit) -> Findings:
+def _modes(kit: Kit) -> Iterator[Finding]:
     for path in (kit.path, kit.key, kit.local):
         try:
             wrong = path.stat().st_mode & 0o077
@@ -244,25 +232,22 @@ def _modes(kit: Kit) -> Findings:
     yield Finding(True, f"{kit.path}: its owner alone reads it")
 
 
-def _settings(kit: Kit) -> Findings:
+def _settings(kit: Kit) -> Iterator[Finding]:
     for name, wanted in _SAFE.items():
         file = kit.effective(name)
         found = read_json(file)
         wrong = [key for key in wanted if found.get(key) != wanted[key]]
-        remedy = f"run: fastadmm federate harden {kit.path}"
-        text = (
-            f"key {wrong[0]!r} lets jobs do more; {remedy}" if wrong else "nobody brings code or reads files"
-        )
-        yield Finding(not wrong, f"{file}: {text}")
+        key = wrong[0] if wrong else ""
+        bad = f"key {key!r} lets jobs do more; run: fastadmm federate harden {kit.path}"
+        yield _found(not wrong, file, "nobody brings code or reads files", bad)
 
 
-def _socket(kit: Kit) -> Findings:
-    path, simulated = read_socket(kit.local), kit.local / SIMULATED
+def _socket(kit: Kit) -> Iterator[Finding]:
+    path, simulated = app.read_socket(kit.local), kit.local / app.SIMULATED
     if simulated.exists():
         yield Finding(False, f"{simulated}: of a simulation, whose sites' processes have features; remove it")
     if kit.kind == "server":
-        there = path.parent.is_dir()
-        yield Finding(there, f"{path.parent}: {'is there' if there else 'no such directory'}")
+        yield _found(path.parent.is_dir(), path.parent, "is there", "no such directory")
         return
     with sockets.socket(sockets.AF_UNIX) as probe, _as_user(kit.path.stat().st_uid):
         try:
@@ -273,12 +258,12 @@ def _socket(kit: Kit) -> Findings:
             yield Finding(False, text)
 
 
-def _private(kit: Kit, private: Sequence[Path]) -> Findings:
+def _private(kit: Kit, private: Sequence[Path]) -> Iterator[Finding]:
     owner = kit.path.stat().st_uid
     user = _user(owner)
     if owner == 0:
-        text = f"{kit.path}: belongs to root, who reads everything; give NVFlare a user of its own"
-        yield Finding(False, text)
+        text = "belongs to root, who reads everything; give NVFlare a user of its own"
+        yield Finding(False, f"{kit.path}: {text}")
         return
     if not private:
         yield Finding(False, f"{kit.path}: nothing was named that {user!r} must not read; use --private PATH")
@@ -289,8 +274,8 @@ def _private(kit: Kit, private: Sequence[Path]) -> Findings:
         inside = [path, *(path.rglob("*") if path.is_dir() else ())]
         with _as_user(owner):
             seen = next((file for file in inside if os.access(file, os.R_OK, effective_ids=True)), None)
-        text = f"{path}: {user!r} cannot read it"
-        yield Finding(seen is None, text if seen is None else f"{seen}: NVFlare's user {user!r} can read it")
+        able = f"NVFlare's user {user!r} can read it"
+        yield _found(seen is None, seen or path, f"{user!r} cannot read it", able)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,12 +17,12 @@ import numpy as np
 
 from fastadmm.between import schema
 from fastadmm.between.approval import APPROVAL, check_caller
-from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
+from fastadmm.between.approval_file import TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
+from fastadmm.between.host import ALIGNMENTS, Applied, Home, Made
 from fastadmm.between.journal import Journal
 from fastadmm.between.schema import Envelope, Message, Request, refused
-from fastadmm.between.scoring import ALIGNMENTS, Home, Made, answer_inference, contribute
 from fastadmm.between.socket import Say
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_whole
@@ -103,7 +103,7 @@ class PartyTasks:
             entry |= {"answer": schema.digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
-        with self._counted_refusals(asked, approval, entry):
+        try:
             counts = self._check_amount(asked, approval, entry["caller"], place)
             if asked.call == "align":
                 self._bind(asked, entry, place)
@@ -111,6 +111,12 @@ class PartyTasks:
             if told:
                 self._say(told)
             message = schema.encoded(Message(asked.run, asked.party, 0, asked.digest, values))
+        except Exception as error:
+            # What is refused counts: it is an answer too, of one word.
+            if schema.code_of(error) not in _OVER:
+                entry["counts"] = _counts(asked, approval) | {"requests": 1}
+                self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
+            raise
         entry |= {"answer": schema.digest_of(message), "repeated": False, "counts": counts}
         self._keep(entry, message)
         self._audit.add(entry)
@@ -154,7 +160,7 @@ class PartyTasks:
 
     def _approval(self, asked: Request, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / APPROVALS[schema.kind_of(asked.call)]
+        path = self.home.of_run(run) / f"{schema.kind_of(asked.call)}.toml"
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
@@ -172,7 +178,10 @@ class PartyTasks:
             if not any(one["task"] == asked.run for one in self._done):
                 raise refused("order", f"{place}: ends an alignment that was not begun here")
             return counts
-        counts |= {"requests": 1, "rows": _rows(asked)}
+        given = asked.arguments
+        rows = {"learn": 0, "span": given.get("last", 0) - given.get("first", 0)}
+        # Ids that are compared, rows that are scored, or vectors that leave.
+        counts |= {"requests": 1, "rows": rows.get(asked.call, given.get("n_ids", given.get("n_samples")))}
         spent = used(self._done, approval.path.name, counts["run"])
         for key, code in (("requests", "exchanges"), ("rows", "amount")):
             if spent[key] + counts[key] > (most := getattr(approval, key)):
@@ -183,33 +192,9 @@ class PartyTasks:
                     f"{self._command(asked)} --force"
                 )
                 raise refused(code, text)
-        if asked.call == "intersect" and len(asked.arguments["request"]) > _SMALL + _EACH * counts["rows"]:
-            text = f"{place}: {len(asked.arguments['request'])} bytes are more than {counts['rows']} ids have"
-            raise refused("amount", text)
+        if (size := len(given.get("request", ""))) > _SMALL + _EACH * counts["rows"]:
+            raise refused("amount", f"{place}: {size} bytes are more than {counts['rows']} ids have")
         return counts
-
-    @contextmanager
-    def _counted_refusals(
-        self, asked: Request, approval: TaskApproval, entry: dict[str, Any]
-    ) -> Iterator[None]:
-        """Count what is refused within the block: it is an answer too, of one word."""
-        try:
-            yield
-        except Exception as error:
-            if schema.code_of(error) not in _OVER:
-                entry["counts"] = _counts(asked, approval) | {"requests": 1}
-                self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
-            raise
-
-
-def _rows(asked: Request) -> int:
-    """Ids that are compared, rows that are scored, or vectors that leave."""
-    given = asked.arguments
-    if asked.call == "learn":
-        return 0
-    if asked.call == "span":
-        return int(given["last"] - given["first"])
-    return int(given["n_ids" if asked.call == "intersect" else "n_samples"])
 
 
 def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
@@ -219,13 +204,11 @@ def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
 
 def _runs_of(task: Request, place: str) -> dict[str, dict[str, Any]]:
     """What the runs of a set are about, by identifier."""
-    raw = task.arguments["runs"].tobytes()
+    raw, runs = task.arguments["runs"].tobytes(), None
     if len(raw) > _MOST_RUNS:
         raise refused("values", f"{place}: 'runs' has more than {_MOST_RUNS} bytes", FormatError)
-    try:
+    with suppress(ValueError):
         runs = json_of(raw, foreign=True)
-    except ValueError:
-        runs = None
     if not isinstance(runs, dict) or not runs or not all(map(_is_plain, runs.values())):
         raise refused("values", f"{place}: 'runs' is no table of runs", FormatError)
     return {schema.run_identifier(run, place): terms for run, terms in runs.items()}
@@ -241,17 +224,12 @@ def _is_plain(terms: object) -> bool:
 
 def intersect(asked: Request, approval: TaskApproval, home: Home, place: str) -> Made:
     """Blind the coordinator's ids once more, and the table's own."""
-    from fastadmm.data_tools.psi import psi_respond
+    from fastadmm.data_tools.alignment import psi_respond
 
     ids, n_ids = _ids(approval), asked.arguments["n_ids"]
-    with TemporaryDirectory(prefix=".", dir=home.state) as folder:
-        request, response = Path(folder, "request"), Path(folder, "response")
-        request.write_bytes(asked.arguments["request"].tobytes())
-        try:
-            count = psi_respond(ids, request, response)
-        except FormatError as error:
-            raise refused("damaged", f"{place}: {error}", FormatError) from None
-        if count != n_ids:
+    with _given(asked.arguments["request"], home, place) as request:
+        response = request.with_name("response")
+        if (count := psi_respond(ids, request, response)) != n_ids:
             raise refused("values", f"{place}: says {n_ids} ids, but holds {count}; nothing is answered")
         return {"response": np.frombuffer(response.read_bytes(), dtype=np.uint8)}, ""
 
@@ -260,19 +238,14 @@ def keep_alignment(asked: Request, approval: TaskApproval, home: Home, place: st
     """Keep the rows that all parties have, if this one has them."""
     from fastadmm.data_tools.alignment import read_alignment, rows_of
 
-    raw, path = asked.arguments["alignment"].tobytes(), _kept_in(home, ALIGNMENTS, f"{asked.run}.json")
-    with TemporaryDirectory(prefix=".", dir=home.state) as folder:
-        given = Path(folder, "rows.json")
-        given.write_bytes(raw)
-        try:
-            alignment = read_alignment(given)
-        except FormatError as error:
-            raise refused("damaged", f"{place}: {error}", FormatError) from None
+    raw, path = asked.arguments["alignment"], _kept_in(home, ALIGNMENTS, f"{asked.run}.json")
+    with _given(raw, home, place) as given:
+        alignment = read_alignment(given)
     try:
         rows_of(_ids(approval), alignment)
     except InputError as error:
         raise refused("rows", f"{place}: {error}") from None
-    write_whole(path, raw)
+    write_whole(path, raw.tobytes())
     n = len(alignment.ids)
     told = f"{shown(path)}: {n} rows that all parties have, for 'fastadmm convert --align'"
     return {"n_samples": n}, told
@@ -295,6 +268,18 @@ def keep_labels(asked: Request, approval: TaskApproval, home: Home, place: str) 
     return {"n_samples": n}, f"{shown(path)}: labels with noise, for 'fastadmm scorecard bins --labels'"
 
 
+@contextmanager
+def _given(raw: np.ndarray, home: Home, place: str) -> Iterator[Path]:
+    """What was sent, as a file of its own; how it is damaged is refused."""
+    with TemporaryDirectory(prefix=".", dir=home.state) as folder:
+        path = Path(folder, "given")
+        path.write_bytes(raw.tobytes())
+        try:
+            yield path
+        except FormatError as error:
+            raise refused("damaged", f"{place}: {error}", FormatError) from None
+
+
 def _kept_in(home: Home, folder: str, name: str) -> Path:
     """A file of the agent's directory, in a folder that is there."""
     path = home.state / folder / name
@@ -308,15 +293,14 @@ _MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
     "intersect": intersect,
     "align": keep_alignment,
     "release": keep_labels,
-    "contribute": contribute,
-    "span": answer_inference,
-    "learn": answer_inference,
+    "contribute": lambda *about: Applied(*about).scores(),
+    **dict.fromkeys(("span", "learn"), lambda *about: Applied(*about).inference()),
 }
 
 
 def _ids(approval: TaskApproval) -> TableIds:
     from fastadmm.data_tools.alignment import file_ids
-    from fastadmm.data_tools.tables import Layout
+    from fastadmm.data_tools.csv_table import Layout
 
     if approval.id is None:
         raise InputError(

@@ -32,22 +32,15 @@ from fastadmm.files.digest import row_digest
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.inference.between import inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.problem.problem import Problem
+from fastadmm.runs import predict as scores
 from fastadmm.runs.claim import labels_digest
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.folder import EXCHANGE, RunFolder, run_lock
 from fastadmm.runs.load import seen_by_ids
-from fastadmm.runs.predict import (
-    Contribution,
-    Predictions,
-    combine_contributions,
-    partial_predict,
-    write_contribution,
-    write_predictions,
-)
+from fastadmm.runs.predict import Predictions
 from fastadmm.runs.scorecard import two_classes
 from fastadmm.store.label_file import open_labels
-from fastadmm.store.model import SharedPart, open_shared_part
+from fastadmm.store.model import open_shared_part
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
@@ -131,7 +124,14 @@ def ask_predictions(
     identifier = coordinator_of(run).run
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
-    _check_parties(setup, shared, own)
+    if setup.names != shared.names:
+        theirs = ", ".join(shared.names)
+        raise ConfigError(f"{setup.place}: parties {', '.join(setup.names)}, but the model has {theirs}")
+    if (own is not None) != bool(setup.own_name):
+        words = "--own: no party is the label holder's own file"
+        if setup.own_name:
+            words = f"{setup.own_name} is the label holder's own: give its features of these rows with --own"
+        raise ConfigError(f"{setup.place}: {words}")
     arguments = {"run": identifier, "model_id": shared.model_id, "n_samples": len(ids), "row_digest": digest}
     with task_folder(out, "predict", arguments) as task:
         paths = {name: out / f"contribution-{name}.h5" for name in shared.names}
@@ -140,16 +140,18 @@ def ask_predictions(
             (values,) = answer.values()
             if values.shape[1:] != np.shape(shared.intercept):
                 raise FormatError(f"party {name}: its scores are not of the model's classes; nothing is kept")
-            write_contribution(paths[name], Contribution(name, shared.model_id, values, ids))
+            scores.write_contribution(paths[name], scores.Contribution(name, shared.model_id, values, ids))
 
         asked = [name for name in setup.elsewhere if not paths[name].exists()]
         if own is not None and not paths[setup.own_name].exists():
             # It stays here: only the sum with the others is written for anybody.
-            partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
+            scores.partial_predict(run, own, paths[setup.own_name], allow_infinite_epsilon=True)
         ask_all(ask, task, "contribute", dict.fromkeys(asked, arguments), take)
-        predictions = combine_contributions(run, list(paths.values()), labels=rows if has_offset else None)
+        predictions = scores.combine_contributions(
+            run, list(paths.values()), labels=rows if has_offset else None
+        )
         with csv_file(out / PREDICTIONS) as file:
-            write_predictions(file, predictions)
+            scores.write_predictions(file, predictions)
     return predictions
 
 
@@ -173,20 +175,6 @@ def _rows(path: Path) -> tuple[np.ndarray, str, bool]:
     return alignment.ids, alignment.digest, False
 
 
-def _check_parties(setup: Setup, shared: SharedPart, own: Path | None) -> None:
-    if setup.names != shared.names:
-        raise ConfigError(
-            f"{setup.place}: parties {', '.join(setup.names)}, but the model has {', '.join(shared.names)}"
-        )
-    if (own is not None) != bool(setup.own_name):
-        words = (
-            f"{setup.own_name} is the label holder's own: give its features of these rows with --own"
-            if setup.own_name
-            else "--own: no party is the label holder's own file"
-        )
-        raise ConfigError(f"{setup.place}: {words}")
-
-
 def federate_labels(config: Path, labels: Path, out: Path, say: Say = print) -> tuple[int, list[str]]:
     """Give every party labels after randomised response; their number, and the parties."""
     setup, found = read_setup(config), two_classes(labels, None, labels)
@@ -195,11 +183,8 @@ def federate_labels(config: Path, labels: Path, out: Path, say: Say = print) -> 
         raise InputError(f"{shown(labels)}: {text}")
     about = {"n_samples": found.n_samples, "row_digest": found.row_digest}
     about |= {"label_epsilon": found.label_epsilon, "classes": json.dumps(found.classes)}
-    with (
-        setup.opened(say, ends=False) as ask,
-        task_folder(out, "labels", {**about, "labels": labels_digest(found)}) as task,
-    ):
-        given = {**about, "labels": found.y.astype(np.uint8)}
+    known, given = about | {"labels": labels_digest(found)}, about | {"labels": found.y.astype(np.uint8)}
+    with setup.opened(say, ends=False) as ask, task_folder(out, "labels", known) as task:
         ask_all(ask, task, "release", dict.fromkeys(setup.elsewhere, given))
     return found.n_samples, setup.elsewhere
 
@@ -218,30 +203,9 @@ def federate_infer(
 
 def ask_inference(ask: Ask, run: Path, out: Path, *, covariance: str, level: float) -> Inference:
     """Standard errors of a run's model, with a given way to ask the parties."""
-    problem, intercept, about, names = _asked(run, level)
-    with (
-        task_folder(out, "infer", {**about, "covariance": covariance}) as task,
-        Engine(None) as engine,
-        engine.limited(),
-    ):
-
-        def carry(exchange: Exchange) -> Answers:
-            given = {names[call.party]: {**about, **call.made()} for call in exchange.calls}
-            answers: dict[str, dict[str, Any]] = {}
-            ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
-            return [answers[name] for name in given]
-
-        found = converse(inferring(problem, intercept, covariance, level, engine), carry)
-        assert found is not None  # every answer is there
-        write_json(out / INFERENCE, found.to_dict())
-    return found
-
-
-def _asked(run: Path, level: float) -> tuple[Problem, float, dict[str, Any], list[str]]:
-    """Problem and intercept that are asked about, what requests say of the run, and whom."""
     check_level(level)
     coordinator = coordinator_of(run)
-    config = coordinator.config
+    config, why = coordinator.config, ""
     if config.privacy.mode != "none":
         raise ConfigError(
             f"{shown(run)}: a private run: standard errors are exact functions of the private rows, and its "
@@ -250,23 +214,29 @@ def _asked(run: Path, level: float) -> tuple[Problem, float, dict[str, Any], lis
     shared, _ = open_shared_part(run)
     problem, labels = problem_of(config, shared.names, shared.n_features)
     if scheme_of(problem, config).method(problem.traits).family in SUMS:
-        raise ConfigError(
-            f"{shown(run)}: the coordinator of this run saw sums over all parties only; what standard errors "
-            "need comes from one party at a time"
-        )
-    if labels_digest(labels) != coordinator.digests["labels"]:
-        raise InputError(
-            f"{shown(labels.path)}: not the labels that {shown(run)} began with (digests differ)"
-        )
-    about = {
-        "run": coordinator.run,
-        "model_id": shared.model_id,
-        "n_samples": labels.n_samples,
-        "row_digest": labels.row_digest,
-    }
-    if problem.n_outputs > 1:
-        raise ConfigError(f"{shown(run)}: several classes: standard errors are for one predictor")
-    return problem, float(shared.intercept), about, shared.names
+        why = "the coordinator of this run saw sums over all parties only; what standard errors need comes "
+        why += "from one party at a time"
+    elif problem.n_outputs > 1:
+        why = "several classes: standard errors are for one predictor"
+    if why:
+        raise ConfigError(f"{shown(run)}: {why}")
+    coordinator.check_began({"labels": labels})
+    about: dict[str, Any] = {"run": coordinator.run, "model_id": shared.model_id}
+    about |= {"n_samples": labels.n_samples, "row_digest": labels.row_digest}
+    known = {**about, "covariance": covariance}
+    with task_folder(out, "infer", known) as task, Engine(None) as engine, engine.limited():
+
+        def carry(exchange: Exchange) -> Answers:
+            given = {shared.names[call.party]: {**about, **call.made()} for call in exchange.calls}
+            answers: dict[str, dict[str, Any]] = {}
+            ask_all(ask, task, exchange.calls[0].name, given, answers.__setitem__)
+            return [answers[name] for name in given]
+
+        talk = inferring(problem, float(shared.intercept), covariance, level, engine)
+        found = converse(talk, carry)
+        assert found is not None  # every answer is there
+        write_json(out / INFERENCE, found.to_dict())
+    return found
 
 
 #: The result, in the task's directory.
@@ -276,7 +246,7 @@ _REQUEST, _KEY = "request.psi", "guest.key"
 
 def federate_align(config: Path, ids: TableIds, out: Path, say: Say = print) -> tuple[Alignment, list[str]]:
     """Find the rows that the coordinator's table and all parties' have, and tell every party."""
-    from fastadmm.data_tools.psi import library
+    from fastadmm.data_tools.alignment import library
 
     library()  # missing, it is missed before anybody is asked
     setup = read_setup(config)
@@ -287,8 +257,7 @@ def federate_align(config: Path, ids: TableIds, out: Path, say: Say = print) -> 
 
 
 def _align(ask: Ask, task: str, parties: list[str], ids: TableIds, out: Path) -> tuple[Alignment, list[str]]:
-    from fastadmm.data_tools.alignment import read_alignment, write_alignment
-    from fastadmm.data_tools.psi import psi_finish, psi_request
+    from fastadmm.data_tools.alignment import psi_finish, psi_request, read_alignment, write_alignment
 
     report: list[str] = []
     if not (out / ROWS).exists():

@@ -16,13 +16,12 @@ from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver, private_solver
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import choose_loss, early_stopping_on, problem_on, rows_of
 from fastadmm.runs.plan import Plan, check_limit, make_plan
-from fastadmm.runs.result import certificate_of, label_account_of
+from fastadmm.runs.result import certificate_of, label_account_of, statement_of
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -31,7 +30,7 @@ from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
 from fastadmm.store.label_file import LabelData, open_labels
-from fastadmm.store.model import PartyModel, SharedPart, model_id_of, write_party_model, write_shared_part
+from fastadmm.store.model import PartyModel, SharedPart, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
@@ -111,13 +110,6 @@ def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
     return choose_scheme(solver_options(config), problem.traits, apart=True)[0]
 
 
-def answers_of(problem: Problem, config: RunConfig) -> list[str]:
-    """What a round's answers hold, where there is a choice."""
-    scheme = scheme_of(problem, config)
-    scheme.method(problem.traits)  # refuses what the scheme is not for
-    return scheme.notes(problem.traits, solver_options(config))
-
-
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
     """The label holder's own features.
 
@@ -163,16 +155,9 @@ def solver_of_private(
     )
 
 
-def shared_part(
-    solver: Run,
-    result: SolveResult,
-    labels: LabelData,
-    model_id: str,
-    statement: PrivacyStatement,
-    scales: list[float],
-) -> SharedPart:
+def shared_part(solver: Run, result: SolveResult, labels: LabelData, model_id: str) -> SharedPart:
     """What the coordinator has of a model."""
-    problem = solver.problem
+    problem, statement = solver.problem, statement_of(solver)
     return SharedPart(
         loss=problem.loss.text,
         task=problem.loss.task,
@@ -181,7 +166,7 @@ def shared_part(
         classes=labels.classes,
         names=problem.names,
         n_features=[int(block.shape[1]) for block in problem.blocks],
-        scales=scales,
+        scales=solver.held_weights(result.weights)[1] or [1.0] * len(problem.names),
         certificate=certificate_of_model(certificate_of(result), statement),
         penalty=problem.describe_penalty(),
         privacy=statement,
@@ -189,24 +174,10 @@ def shared_part(
     )
 
 
-def write_private_model(
-    directory: Path, solver: Run, result: SolveResult, run: str, labels: LabelData, own: PartyData | None
-) -> None:
-    """The shared part of the model, and the label holder's own."""
-    problem, statement, model_id = solver.problem, solver.statement(), model_id_of(run, result.record.round)
-    weights, scales = solver.held_weights(result.weights)
-    shared = shared_part(solver, result, labels, model_id, statement, scales)
-    write_shared_part(directory, shared)
-    if own is not None:
-        m = problem.names.index(own.name)
-        part = PartyModel(
-            own.name,
-            weights[m],
-            list(own.feature_names),
-            own.transform,
-            solver.clips_rows,
-            scales[m],
-            own.encoder,
-            statement.weights_line(own.name),
-        )
-        write_party_model(directory / f"{own.name}.h5", part, model_id=model_id)
+def write_own_part(directory: Path, solver: Run, result: SolveResult, own: PartyData, model_id: str) -> None:
+    """The label holder's own part of a model."""
+    m, (weights, scales) = solver.problem.names.index(own.name), solver.held_weights(result.weights)
+    line = statement_of(solver).weights_line(own.name)
+    how: Any = own.transform, solver.clips_rows, scales[m], own.encoder, line
+    part = PartyModel(own.name, weights[m], list(own.feature_names), *how)
+    write_party_model(directory / f"{own.name}.h5", part, model_id=model_id)

@@ -20,15 +20,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastadmm.conversation.calls import (
-    CALLS,
-    OTHER_VERSION,
-    TASKS,
-    Asked,
-    check_answer,
-    check_values,
-    rule_fields,
-)
+from fastadmm.conversation import calls as table
+from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError, WaitingError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
@@ -142,8 +135,8 @@ UNREAD = digest_of(b"")
 
 def table_digest() -> str:
     """Digest of the table of calls: two sides that differ in it do not begin a run."""
-    table = {name: [list(rule.families), rule.arguments, rule.answer] for name, rule in CALLS.items()}
-    return digest_of(_canonical(table))
+    rules = {name: [list(rule.families), rule.arguments, rule.answer] for name, rule in table.CALLS.items()}
+    return digest_of(_canonical(rules))
 
 
 def run_identifier(run: object, place: str) -> str:
@@ -240,7 +233,7 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     """The request in an envelope, each value checked against the table of calls."""
     head, body = envelope.head, Body(envelope.body, place)
     is_task = head.get("kind") == "task"
-    kind, known, most = ("task", TASKS, 1) if is_task else ("request", CALLS, _MOST_CALLS)
+    kind, known, most = ("task", table.TASKS, 1) if is_task else ("request", table.CALLS, _MOST_CALLS)
     keys = ("run", "party", "number", "previous", "answered", "calls")
     check_head(head, keys, kind, place)
     number, previous, items = head["number"], head["previous"], head["calls"]
@@ -251,7 +244,7 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     if not isinstance(items, list) or not 0 < len(items) <= most or (is_task and number != 0):
         raise ProtocolError(f"{place}: 'calls' is no list of 1 to {most} calls")
     calls: list[Asked] = []
-    unknown = f"is unknown here; {OTHER_VERSION}"
+    unknown = f"is unknown here; {table.OTHER_VERSION}"
     for item in items:
         if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
             raise ProtocolError(f"{place}: a call is not a name and arguments")
@@ -259,7 +252,8 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
         if name not in known:
             raise ProtocolError(f"{place}: call {name[:80]!r} {unknown}", "call")
         arguments = body.values(item[1])
-        judged(check_values, arguments, rule_fields(known[name], n_samples)[0], where, unknown)
+        rules = table.rule_fields(known[name], n_samples)[0]
+        judged(table.check_values, arguments, rules, where, unknown)
         calls.append((name, arguments))
     body.end()
     if is_task and "run" in arguments:
@@ -279,19 +273,8 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
     message = message_of(envelope, place)
     answer = body.values(head["answer"])
     body.end()
-    judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
+    judged(table.check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
     return replace(message, answer=answer)
-
-
-def answer_to(found: Message | Refusal, request: Request, digest: str, place: str, more: str = "") -> Message:
-    """It, if it answers the request with this digest; a refusal is raised."""
-    if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
-        raise FormatError(f"{place}: answers another request than ours{more}")
-    if isinstance(found, Refusal):
-        raise refused(found.code, f"{place}: refused ({found.code}): {CODES[found.code]}")
-    if (found.run, found.party, found.number) != (request.run, request.party, request.number):
-        raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
-    return found
 
 
 def message_of(envelope: Envelope, place: str) -> Message:

@@ -43,7 +43,7 @@ _STATE = "fastadmm-party-state"
 
 @dataclass(frozen=True)
 class PartyState:
-    """A party after its last answer."""
+    """A party after its last answer; number -1 before the first."""
 
     run: str  # identifier of the run
     number: int  # of the exchange
@@ -105,9 +105,9 @@ class Session:
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
-        self._last = self._known_state()
+        self.last = self._known_state()
         # Exchange of the snapshot; what it holds is read anew, since a party changes what it is given.
-        self._snapshot = -1 if self._last is None else self._last.number
+        self._snapshot = self.last.number
         self.journal = Journal(directory / JOURNAL)
         try:
             self._take_up()
@@ -115,16 +115,14 @@ class Session:
             self.journal.close()
             raise
 
-    def _known_state(self) -> PartyState | None:
-        """The snapshot, if there is one; of this run and of these features."""
-        path = self.directory / STATE
+    def _known_state(self) -> PartyState:
+        """The snapshot, of this run and of these features; the beginning where there is none."""
+        path, content = self.directory / STATE, self.data.content_digest
         if not path.exists():
-            return None
-        known, content = PartyState.read(path), self.data.content_digest
-        for what, theirs, ours in (
-            ("run", known.run, self.run),
-            ("features with digest", known.content, content),
-        ):
+            return PartyState(self.run, -1, "", content, {}, {}, b"", Answered())
+        known = PartyState.read(path)
+        about = {"run": (known.run, self.run), "features with digest": (known.content, content)}
+        for what, (theirs, ours) in about.items():
             if theirs != ours:
                 text = (
                     f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with, and "
@@ -136,12 +134,12 @@ class Session:
     def _take_up(self) -> None:
         """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
         for said, asked, message in self._later():
-            terms = self.terms or asked.calls[0][1]
-            self._last = self._state(asked, terms, message, Answered(**said["answered"]))
+            terms = self.last.settings or asked.calls[0][1]
+            self.last = self._state(asked, terms, message, Answered(**said["answered"]))
             if asked.digest not in self.audit.answered:
                 self.audit.add(said["entry"])
         last = max((one["number"] for one in self.audit.answers if one["run"] == self.run), default=-1)
-        if last > self._number:
+        if last > self.last.number:
             # What was answered counts, whichever file says it.
             text = (
                 f"{shown(self.journal.path)} has lost the answer to request {last}, that "
@@ -152,21 +150,6 @@ class Session:
     def _state(self, asked: Request, terms: dict[str, Any], message: bytes, answered: Answered) -> PartyState:
         content = self.data.content_digest
         return PartyState(self.run, asked.number, asked.digest, content, terms, {}, message, answered)
-
-    @property
-    def _number(self) -> int:
-        """Of the last exchange that was answered."""
-        return -1 if self._last is None else self._last.number
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """What the run is about; empty before its first answer."""
-        return {} if self._last is None else self._last.settings
-
-    @property
-    def answered(self) -> Answered:
-        """What has been answered so far."""
-        return Answered() if self._last is None else self._last.answered
 
     def approval(self) -> Approval:
         """What the owner agreed to, as the file says now."""
@@ -200,13 +183,14 @@ class Session:
             return old
         refused_so_far = limits.check_refusals(self.directory, place)
         self._check_order(asked, place)
-        before, is_first, of = self.answered, self._last is None, self.terms
+        before, is_first = self.last.answered, self.last.number < 0
+        terms = limits.first_terms(asked, self.data, place) if is_first else self.last.settings
         if is_first:
-            self._check_versions(limits.first_terms(asked, self.data, place), approval, place)
-        after = limits.check_request(approval, asked, of, before, self.data, place, refused_so_far)
+            self._check_versions(terms, approval, place)
+        after = limits.check_request(approval, asked, terms, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
         if is_first:
-            join_sum(self.data, self.run, asked.calls[0][1], approval, place)
+            join_sum(self.data, self.run, terms, approval, place)
         try:
             with self.site.engine.limited():
                 host = self._awake(approval, place)
@@ -215,7 +199,10 @@ class Session:
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             now = self._state(asked, host.terms, message, after)
-            entry |= {"answer": now.digest, "repeated": False, **_spent(host)}
+            entry |= {"answer": now.digest, "repeated": False}
+            if (books := getattr(host.party, "books", None)) is not None:
+                found = books.ledger.spent(books.account, books.run)
+                entry["spent"] = {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
             if any(name == "introduce" for name, _ in asked.calls):
@@ -226,7 +213,7 @@ class Session:
             self.host = None  # it may have heard half of the request
             entry.pop("answer", None)
             raise
-        self._last = now
+        self.last = now
         self.audit.add(entry)
         if not self._by_files and (len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES):
             self.keep()
@@ -234,8 +221,8 @@ class Session:
 
     def _given_before(self, asked: Request) -> bytes | None:
         """The answer to this very request; also to those before, as far as they are kept."""
-        last = self._last
-        if last is None or asked.number > last.number:
+        last = self.last
+        if asked.number > last.number:
             return None
         if (asked.number, asked.digest) == (last.number, last.request):
             return last.message
@@ -247,18 +234,18 @@ class Session:
         self.journal.close()
 
     def _check_order(self, asked: Request, place: str) -> None:
-        last, number = self._last, self._number
-        if last is not None and asked.number == number:
+        last, number = self.last, self.last.number
+        if asked.number == number:
             text = f"{place}: another request {number} than the one answered before"
             raise refused("changed", text)
-        if asked.previous != number or asked.number <= number or (last is None and asked.number != 0):
+        if asked.previous != number or asked.number <= number or (number < 0 and asked.number != 0):
             text = (
                 f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
                 f"answered is {number}"
             )
             more = "; 'fastadmm coordinator repair' asks for the ones between again" * self._by_files
             raise refused("order", text + more)
-        if last is not None and asked.answered != last.digest:
+        if number >= 0 and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", text)
 
@@ -270,9 +257,9 @@ class Session:
         keys = [arguments["keys"] for name, arguments in asked.calls if name == "introduce"]
         for words in [] if self._by_files else keys:
             found = [fingerprint(key) for key in keys_of(words)]
-            write_fingerprints(self.directory, found, self.terms)
+            write_fingerprints(self.directory, found, self.last.settings)
             compared = {plain(text) for text in approval.fingerprints or ()}
-            own = self.terms["position"]
+            own = self.last.settings["position"]
             missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
             if missing:
                 whose = ", ".join(f"party {m + 1}" for m in missing)
@@ -284,15 +271,12 @@ class Session:
 
     def _check_versions(self, terms: dict[str, Any], approval: Approval, place: str) -> None:
         known, now = approval.protocol, schema.VERSION
-        text = ""
         if known not in (None, now):
             text = f"{shown(approval.path)}: key 'protocol' is {known}, but messages are {now}"
-        elif terms.get("table") != schema.table_digest():
-            text = (
-                f"{place}: the coordinator's table of calls is another: install the same version of fastadmm"
-            )
-        if text:
             raise refused("version", text)
+        if terms.get("table") != schema.table_digest():
+            text = "the coordinator's table of calls is another: install the same version of fastadmm"
+            raise refused("version", f"{place}: {text}")
 
     def _awake(self, approval: Approval, place: str) -> Host:
         """The party as its last answer left it."""
@@ -302,7 +286,7 @@ class Session:
             return self.host
         way = "by files" if self._by_files else "over a network"
         host = Host(self.site, self.directory, self.run, approval, way)
-        if (known := self._known_state()) is not None:
+        if (known := self._known_state()).number >= 0:
             host.resume(known.settings, known.tree, place)
         for _, asked, message in self._later():
             if self._message(asked, host.answer(asked, place), place) != message:
@@ -327,8 +311,8 @@ class Session:
 
     def keep(self) -> None:
         """A snapshot in place of the journal; by files that stays, for answers that are asked for again."""
-        last = self._last
-        if last is None or self._snapshot == last.number:
+        last = self.last
+        if self._snapshot == last.number:
             return
         # A kill may have come between an answer and its snapshot: then the journal is replayed.
         host = self.host or self._awake(self.approval(), shown(self.directory))
@@ -337,12 +321,3 @@ class Session:
         self._snapshot = last.number
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
             self.journal.restart()
-
-
-def _spent(host: Host) -> dict[str, dict[str, float]]:
-    """What a private run has charged to the party's ledger so far; nothing without privacy."""
-    books = getattr(host.party, "books", None)
-    if books is None:
-        return {}
-    found = books.ledger.spent(books.account, books.run)
-    return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}

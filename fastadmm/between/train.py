@@ -23,14 +23,14 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.runs.claim import labels_digest
-from fastadmm.runs.config import make_config, read_config, refuse
+from fastadmm.runs.config import make_config, read_config, refuse, solver_options
 from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.load import doubts, seen_by_ids
 from fastadmm.runs.result import new_run_id
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import differing
-from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.loop import Monitor
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.party_file import check_party_name
 
@@ -202,8 +202,7 @@ def coordinator_start(
     notes: list[str] = []
     folder, fill = new_run(labels, parties, out, values, place, say=notes.append, **how)
     with folder.begin(fill, force=False):
-        result = _step(folder)
-        return replace(result, notes=[*notes, *result.notes])
+        return _step(folder, notes=notes)
 
 
 def new_run(
@@ -231,31 +230,29 @@ def new_run(
     problem, data = parts.problem_of(config, names, None, holder)
     for line in doubts(data.task, problem.loss):
         say(line)
-    for path in parts.other_labels(config).values():
-        for line in seen_by_ids(data, open_labels(Path(path)), config.privacy.mode != "none"):
+    paths, private = parts.other_labels(config), config.privacy.mode != "none"
+    others = {key: open_labels(Path(path)) for key, path in paths.items()}
+    for other in others.values():
+        for line in seen_by_ids(data, other, private):
             say(line)
-    if config.privacy.mode == "none":
-        for line in parts.answers_of(problem, config):
+    if not private:
+        scheme = parts.scheme_of(problem, config)
+        scheme.method(problem.traits)  # refuses what the scheme is not for
+        for line in scheme.notes(problem.traits, solver_options(config)):
             say(line)
         parts.early_stopping_of(config, problem, data)
-    elif parts.other_labels(config):
-        raise ConfigError(
-            f"key {next(iter(parts.other_labels(config)))!r}: a private round by files has none; leave it out"
-        )
+    elif others:
+        raise ConfigError(f"key {next(iter(others))!r}: a private round by files has none; leave it out")
     else:  # what theorems do not cover is refused now
         parts.solver_of_private(config, problem, data, folder, run, Elsewhere()).close()
-    about = {
-        "run": run,
-        "parties": names,
-        "labels": labels_digest(data),
-        **{key: labels_digest(open_labels(Path(path))) for key, path in parts.other_labels(config).items()},
-    }
+    about: dict[str, Any] = {"run": run, "parties": names}
+    about |= {key: labels_digest(found) for key, found in {"labels": data, **others}.items()}
     if holder is not None:
         about |= {"own": folder.relative(holder.path), "own_digest": holder.content_digest}
 
     def fill(new: RunFolder) -> None:
-        paths = {"data": config.data, "ledger": config.ledger, **parts.other_labels(config)}
-        new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
+        seen = {"data": config.data, "ledger": config.ledger, **paths}
+        new.write_configuration(config.to_toml(), seen, {"rounds_by_files": about}, final=out)
 
     return folder, fill
 
@@ -294,9 +291,9 @@ def _held(run: Path) -> Iterator[RunFolder]:
         yield folder
 
 
-def _step(folder: RunFolder, messages: Sequence[Path] = ()) -> StepResult:
+def _step(folder: RunFolder, messages: Sequence[Path] = (), notes: Sequence[str] = ()) -> StepResult:
     """Go on as far as the messages allow."""
-    notes: list[str] = []
+    notes = [*notes]
     with closing(Coordinator(folder, by_files=True, tell=notes.append)) as run:
         letters = Letters(folder.path, run.run, run.names, messages)
         run.ask = letters.ask
@@ -324,7 +321,7 @@ def run_status(run: Path) -> list[str]:
 
 
 def federate(
-    config: Path, out: Path, say: Say = print, rounds: Callable[[RoundRecord], None] = lambda record: None
+    config: Path, out: Path, say: Say = print, rounds: Monitor = lambda record: None
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
@@ -356,9 +353,7 @@ def begun(setup: Setup, out: Path, say: Say) -> RunFolder:
     return RunFolder(out, EXCHANGE)
 
 
-def train_run(
-    folder: RunFolder, ask: Ask, say: Say, rounds: Callable[[RoundRecord], None] = lambda record: None
-) -> dict[str, Any]:
+def train_run(folder: RunFolder, ask: Ask, say: Say, rounds: Monitor = lambda record: None) -> dict[str, Any]:
     """Train to the end of a run."""
     with closing(Coordinator(folder, ask, rounds, tell=say)) as run:
         return run.advance()

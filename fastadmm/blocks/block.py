@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,11 +25,8 @@ _LOOKED_AT = 1 << 16
 #: Dense matrices with at most this share of entries that are not zero are compressed: they move fewer bytes.
 MOST_FILLED = 0.25
 
-#: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
-_PAIR_COST = 16.0
-
-#: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
-_FEWEST_FILLED = 64
+#: Matrix products of fewer columns gain nothing from single precision.
+_FEWEST_ROUGH = 64
 
 #: A dense matrix of more bytes is looked through by all cores.
 _LARGE_BYTES = 1 << 22
@@ -193,13 +191,36 @@ class _Tiled(FeatureBlock):
         """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
         return iter([(rows, self._part(*rows))]) if self.in_memory else self.tiles(rows)
 
+    #: Module of :mod:`fastadmm.kernels`, and what the names of kernels begin with.
+    _module: ClassVar[str]
+    _kind: ClassVar[str]
+
+    def _kernel(self, name: str) -> Any:
+        module = "compensated" if name.startswith("compensated") else self._module
+        return getattr(import_module(f"fastadmm.kernels.{module}"), f"{self._kind}_{name}")
+
     @property
-    @abstractmethod
     def _whole(self) -> tuple[Any, ...]:
         """What kernels read, held in memory."""
+        return _arrays_of(self._part(0, self.shape[0]))
 
-    def _write(self, kernel: Any, engine: Engine, x: Array, out: Array, whole: Any = None) -> None:
+    @property
+    def _quick(self) -> tuple[Any, ...]:
+        """As :attr:`_whole`, without entries that are all one; nothing where they are not in memory."""
+        return self._whole if self.in_memory else ()
+
+    @staticmethod
+    @abstractmethod
+    def _entries(tile: Any) -> Array:
+        """Stored numbers of a tile."""
+
+    @abstractmethod
+    def _matrix(self, tile: Any) -> Any:
+        """A copy of a tile as a matrix of NumPy or SciPy."""
+
+    def _write(self, name: str, engine: Engine, x: Array, out: Array, whole: Any = None) -> None:
         """Have a kernel write what it makes of the rows and x to ``out``, of shape (N,) or (C, N)."""
+        kernel, x = self._kernel(name), np.ascontiguousarray(x)
         if self.in_memory:
             engine.over_rows(kernel, self._leaves(engine), *(whole or self._whole), x, out)
             return
@@ -233,21 +254,59 @@ class _Tiled(FeatureBlock):
 
         return engine.sums(work, leaves, size=math.prod(shape))
 
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
+        self._write("products", engine, x[np.newaxis], out[np.newaxis], self._quick)
+
+    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
+        self._write("products", engine, x, out, self._quick)
+
     def compensated_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty(self.shape[0])
-        self._write(self._compensated_kernels()[0], engine, x, out)
+        self._write("compensated_product", engine, x, out)
         return out
 
     def compensated(self, v: Array, engine: Engine) -> Array:
-        d = self.shape[1]
-        return self._added(self._compensated_kernels()[1], engine, self._leaves(engine, d), (2, d), v).sum(
-            axis=0
-        )
+        d, kernel = self.shape[1], self._kernel("compensated_images")
+        return self._added(kernel, engine, self._leaves(engine, d), (2, d), v).sum(axis=0)
 
-    @staticmethod
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        given, d = tuple(map(np.ascontiguousarray, vectors)), self.shape[1]
+        leaves, kernel = self._leaves(engine, len(given) * d), self._kernel("accumulate_transposed")
+        if len(given) == 1:
+            return [self._added(kernel, engine, leaves, (d,), *given, whole=self._quick)]
+        return self._several(given, leaves, engine)
+
     @abstractmethod
-    def _compensated_kernels() -> tuple[Any, Any]:
-        """For ``D x`` and ``D.T v``."""
+    def _several(self, vectors: Sequence[Array], leaves: Ranges, engine: Engine) -> list[Array]:
+        """Transposed products of several vectors."""
+
+    def column_squares(self, engine: Engine) -> Array:
+        d, kernel = self.shape[1], self._kernel("column_squares")
+        return self._added(kernel, engine, self._leaves(engine, d), (d,))
+
+    def find_largest(self, engine: Engine) -> float:
+        own = max(_largest(self._entries(tile)) for _, tile in self.tiles((0, self.shape[0])))
+        return float(engine.each_largest([np.array([own])])[0])
+
+    def kernel_gram(self) -> Array:
+        """From pairs of tiles; a group of tiles stays in memory for one pass over the rest."""
+        n, start = self.shape[0], 0
+        out = np.empty((n, n))
+        while start < n:
+            group: list[tuple[Rows, Any]] = []
+            for rows, tile in self.tiles((start, n)):
+                if group and len(group) * TILE_BYTES >= _KERNEL_GROUP_BYTES:
+                    break
+                group.append((rows, self._matrix(tile)))
+            for (a, b), tile in self.tiles((start, n)):
+                own = self._matrix(tile).T
+                for (c, d), kept in group:
+                    if c <= a:
+                        found = kept @ own
+                        out[c:d, a:b] = found.toarray() if sp.issparse(found) else found
+                        out[a:b, c:d] = out[c:d, a:b].T
+            start = group[-1][0][1]
+        return out
 
 
 def _arrays_of(tile: Any) -> tuple[Array, ...]:
@@ -256,6 +315,8 @@ def _arrays_of(tile: Any) -> tuple[Array, ...]:
 
 class DenseBlock(_Tiled):
     """A dense block; rows are contiguous. Shapes: matrix (N, d)."""
+
+    _module, _kind = "dense_products", "dense"
 
     def __init__(self, matrix: Array) -> None:
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float64)
@@ -278,19 +339,12 @@ class DenseBlock(_Tiled):
     def _part(self, start: int, stop: int) -> Array:
         return self.matrix[start:stop]
 
-    @property
-    def _whole(self) -> tuple[Any, ...]:
-        return (self.matrix,)
+    @staticmethod
+    def _entries(tile: Array) -> Array:
+        return tile
 
-    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.dense_products import dense_product
-
-        self._write(dense_product, engine, np.ascontiguousarray(x), out)
-
-    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.dense_products import dense_products
-
-        self._write(dense_products, engine, np.ascontiguousarray(x), out)
+    def _matrix(self, tile: Array) -> Array:
+        return tile.copy()
 
     def columns(self, numbers: Array, engine: Engine) -> Array:
         if self.in_memory:
@@ -304,29 +358,17 @@ class DenseBlock(_Tiled):
 
         engine.by_leaf(work, self._leaves(engine))
 
-    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.dense_products import dense_accumulate_transposed
-
-        given = tuple(map(np.ascontiguousarray, vectors))
-        size = len(given) * self.shape[1]
-        leaves = self._leaves(engine, size)
-        if len(given) == 1:
-            return [self._added(dense_accumulate_transposed, engine, leaves, (size,), given[0])]
+    def _several(self, vectors: Sequence[Array], leaves: Ranges, engine: Engine) -> list[Array]:
+        shape, kernel = (len(vectors), self.shape[1]), self._kernel("accumulate_transposed")
 
         def work(rows: Rows) -> Array:
-            totals = np.zeros((len(given), self.shape[1]))
+            totals = np.zeros(shape)
             for (start, stop), part in self.tiles(rows):
-                for v, total in zip(given, totals):
-                    dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
+                for v, total in zip(vectors, totals):
+                    kernel(part, v[start:stop], total, 0, stop - start)
             return totals
 
-        return list(engine.sums(work, leaves, size=size))
-
-    @staticmethod
-    def _compensated_kernels() -> tuple[Any, Any]:
-        from fastadmm.kernels.compensated import dense_compensated_images, dense_compensated_product
-
-        return dense_compensated_product, dense_compensated_images
+        return list(engine.sums(work, leaves, size=math.prod(shape)))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -349,13 +391,12 @@ class DenseBlock(_Tiled):
         return engine.sums(work, self._leaves(engine, size), size=size)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
-        return self.shape[1] >= _FEWEST_FILLED
+        return self.shape[1] >= _FEWEST_ROUGH
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
-        from fastadmm.kernels.dense_products import dense_gram, rough_dense_gram
 
-        kernel, syrk = (rough_dense_gram, "ssyrk") if rough else (dense_gram, "dsyrk")
+        kernel, syrk = self._kernel("rough_gram" if rough else "gram"), "ssyrk" if rough else "dsyrk"
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         return self._added(kernel, engine, leaves, shape, own, more=told)
@@ -370,24 +411,11 @@ class DenseBlock(_Tiled):
         engine.by_leaf(work, engine.leaves(len(numbers)))
         return DenseBlock(out)
 
-    def kernel_gram(self) -> Array:
-        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
-
-    def find_largest(self, engine: Engine) -> float:
-        return _largest_of_tiles(self, lambda tile: tile, engine)
-
-    def column_squares(self, engine: Engine) -> Array:
-        from fastadmm.kernels.dense_products import dense_column_squares
-
-        d = self.shape[1]
-        return self._added(dense_column_squares, engine, self._leaves(engine, d), (d,))
-
 
 class CSRBlock(_Tiled):
     """A sparse block in compressed sparse rows; a tile is (indptr, indices, data). Shapes: matrix (N, d)."""
 
-    #: Sum of the squared numbers of entries of all rows, once it is known.
-    _row_squares: float | None = None
+    _module, _kind = "csr", "csr"
 
     def __init__(self, matrix: Any) -> None:
         matrix = sp.csr_array(matrix)
@@ -430,12 +458,7 @@ class CSRBlock(_Tiled):
         return bool(parts) and all((self.data[k : k + _LOOKED_AT] == 1.0).all() for k in parts)
 
     @property
-    def _whole(self) -> tuple[Any, ...]:
-        return self.indptr, self.indices, self.data
-
-    @property
-    def _arrays(self) -> tuple[Any, ...]:
-        """As :attr:`_whole`, without entries that are all one; nothing where they are not in memory."""
+    def _quick(self) -> tuple[Any, ...]:
         return (self.indptr, self.indices, None if self.all_ones else self.data) if self.in_memory else ()
 
     def to_scipy(self) -> sp.csr_array:
@@ -451,117 +474,36 @@ class CSRBlock(_Tiled):
     def _part(self, start: int, stop: int) -> tuple[Array, Array, Array]:
         return self.indptr[start : stop + 1], self.indices, self.data
 
-    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.csr import csr_product
+    @staticmethod
+    def _entries(tile: tuple[Array, Array, Array]) -> Array:
+        return tile[2][int(tile[0][0]) : int(tile[0][-1])]
 
-        self._write(csr_product, engine, x, out, self._arrays)
+    def _matrix(self, tile: tuple[Array, Array, Array]) -> sp.csr_array:
+        indptr, indices, _ = tile
+        own = indices[int(indptr[0]) : int(indptr[-1])].astype(np.int64)
+        shape = len(indptr) - 1, self.shape[1]
+        return sp.csr_array((self._entries(tile).copy(), own, indptr - indptr[0]), shape)
 
-    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.csr import csr_products
-
-        self._write(csr_products, engine, np.ascontiguousarray(x), out, self._arrays)
-
-    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
-
-        d = self.shape[1]
-        if len(vectors) == 1:
-            leaves = self._leaves(engine, d)
-            return [
-                self._added(csr_accumulate_transposed, engine, leaves, (d,), vectors[0], whole=self._arrays)
-            ]
+    def _several(self, vectors: Sequence[Array], leaves: Ranges, engine: Engine) -> list[Array]:
+        kernel, d, groups = self._kernel("accumulate_images"), self.shape[1], -(-len(vectors) // 4)
 
         def by_four(rows: Rows) -> Array:
-            totals = np.zeros((-(-len(vectors) // 4), d, 4))
-            parts = self.once if len(totals) == 1 else self.tiles
-            for (start, stop), (indptr, indices, data) in parts(rows):
-                given = fours(vectors, start, stop)
-                for g, total in enumerate(totals):
-                    own = given[4 * g : 4 * g + 4]
-                    csr_accumulate_images(indptr, indices, data, own, total, 0, stop - start)
+            totals = np.zeros((groups, d, 4))
+            for (start, stop), tile in (self.once if groups == 1 else self.tiles)(rows):
+                given = np.zeros((groups, 4, stop - start))
+                for k, v in enumerate(vectors):
+                    given[divmod(k, 4)] = v[start:stop]
+                for own, total in zip(given, totals):
+                    kernel(*tile, own, total, 0, stop - start)
             return totals
 
-        size = len(vectors) * d
-        return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
-
-    @staticmethod
-    def _compensated_kernels() -> tuple[Any, Any]:
-        from fastadmm.kernels.compensated import csr_compensated_images, csr_compensated_product
-
-        return csr_compensated_product, csr_compensated_images
+        sums = engine.sums(by_four, leaves, size=len(vectors) * d)
+        return [sums[k // 4, :, k % 4].copy() for k in range(len(vectors))]
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        from fastadmm.kernels.csr import csr_accumulate_gram
-
-        d, ranges = self.shape[1], self._gram_leaves(engine)
-        if self._gram_is_filled(engine):
-            return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
-        own = np.ones(self.shape[0]) if weight is None else weight
-        return self._added(csr_accumulate_gram, engine, ranges, (d, d), own, whole=self._arrays)
-
-    def rough_gram_is_faster(self, engine: Engine) -> bool:
-        return self._gram_is_filled(engine)
-
-    def _gram_is_filled(self, engine: Engine) -> bool:
-        """Whether rows have so many entries that pairs of them cost more than dense rows would."""
-        n, d = self.shape
-        if d < _FEWEST_FILLED:
-            return False
-        if self._row_squares is None:
-            lengths = np.diff(self.indptr).astype(np.float64)
-            self._row_squares = float(engine.dot(lengths, lengths))
-        return self._row_squares * _PAIR_COST > engine.all_rows(n) * d**2
-
-    def _filled_gram(self, engine: Engine, weight: Array | None, precision: type) -> Array:
-        """Gram matrix by way of dense tiles."""
-        from fastadmm.kernels.csr import csr_fill
-
-        d = self.shape[1]
-
-        def work(rows: Rows) -> Array:
-            total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
-            filled: Array = np.zeros((tile_rows, d), dtype=precision)
-            for (begin, end), tile in self.tiles(rows):
-                scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
-                for start in range(0, end - begin, tile_rows):
-                    stop = min(start + tile_rows, end - begin)
-                    part = filled[: stop - start]
-                    csr_fill(*tile, scale, part, start, stop)
-                    total += part.T @ part
-            return total
-
-        return engine.sums(work, self._gram_leaves(engine), size=self.shape[1] ** 2)
-
-    def kernel_gram(self) -> Array:
-        def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
-            indptr, indices, data = tile
-            own = slice(int(indptr[0]), int(indptr[-1]))
-            shape = (len(indptr) - 1, self.shape[1])
-            return sp.csr_array((data[own].copy(), indices[own].astype(np.int64), indptr - own.start), shape)
-
-        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: (a @ matrix(b).T).toarray(), matrix)
-
-    def find_largest(self, engine: Engine) -> float:
-        return _largest_of_tiles(self, lambda tile: tile[2][int(tile[0][0]) : int(tile[0][-1])], engine)
-
-    def column_squares(self, engine: Engine) -> Array:
-        from fastadmm.kernels.csr import csr_column_squares
-
-        d = self.shape[1]
-        return self._added(csr_column_squares, engine, self._leaves(engine, d), (d,))
-
-
-def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:
-    """Some rows of vectors as one array, filled with zeros up to a multiple of four."""
-    given = np.zeros((-(-len(vectors) // 4) * 4, stop - start))
-    for v, own in zip(vectors, given):
-        own[:] = v[start:stop]
-    return given
-
-
-def split_fours(sums: Array, count: int) -> list[Array]:
-    """Images of shape (d,) from sums of shape (groups, d, 4)."""
-    return [sums[k // 4, :, k % 4].copy() for k in range(count)]
+        d, own = self.shape[1], np.ones(self.shape[0]) if weight is None else weight
+        kernel, leaves = self._kernel("accumulate_gram"), self._gram_leaves(engine)
+        return self._added(kernel, engine, leaves, (d, d), own, whole=self._quick)
 
 
 def _shortest_indices(indices: Array, n_columns: int) -> Array:
@@ -578,27 +520,6 @@ def unsigned_indices(indices: Array, n_columns: int) -> Array:
     if indices.dtype.kind in "iu" and indices.dtype.itemsize == index_type.itemsize:
         return indices.view(index_type)
     return indices.astype(index_type)
-
-
-def _kernel_matrix(n: int, tiles: Any, multiply: Any, keep: Any) -> Array:
-    """``D D.T`` from pairs of tiles; a group of tiles stays in memory for one pass over the rest."""
-    out = np.empty((n, n))
-    start = 0
-    while start < n:
-        group: list[tuple[Rows, Any]] = []
-        size = 0
-        for rows, tile in tiles((start, n)):
-            if group and size >= _KERNEL_GROUP_BYTES:
-                break
-            group.append((rows, keep(tile)))
-            size += TILE_BYTES
-        for (a, b), tile in tiles((start, n)):
-            for (c, d), kept in group:
-                if c <= a:
-                    out[c:d, a:b] = multiply(kept, tile)
-                    out[a:b, c:d] = out[c:d, a:b].T
-        start = group[-1][0][1]
-    return out
 
 
 def mirrored(upper: Array) -> Array:
@@ -643,12 +564,6 @@ def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> 
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
-
-
-def _largest_of_tiles(block: Any, values: Callable[[Any], Array], engine: Engine) -> float:
-    """Largest absolute value in the tiles of all workers' rows."""
-    own = max(_largest(values(tile)) for _, tile in block.tiles((0, block.shape[0])))
-    return float(engine.each_largest([np.array([own])])[0])
 
 
 def _largest(values: Array) -> float:

@@ -70,7 +70,7 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
 
     Shapes: each of blocks (N, d_m); the result (N, d).
     """
-    from fastadmm.kernels.side_by_side import append_csr, append_dense
+    from fastadmm.kernels.side_by_side import append_csr
 
     if len(blocks) == 1 and isinstance(blocks[0], CSRBlock | DenseBlock):
         return blocks[0]
@@ -78,12 +78,8 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     if len(matrices) == len(blocks):
         return DenseBlock(np.concatenate(matrices, axis=1))
     n, columns = blocks[0].shape[0], sum(block.shape[1] for block in blocks)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    for block in blocks:
-        if isinstance(block, CSRBlock):
-            indptr += block.indptr
-        else:
-            indptr += np.arange(0, (n + 1) * block.shape[1], block.shape[1])
+    given = [_compressed(block) for block in blocks]
+    indptr = sum((own[0] for own in given), np.zeros(n + 1, dtype=np.int64))
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if columns <= 2**16 else np.uint32)
     data, places = np.empty(len(indices)), indptr[:-1].copy()
 
@@ -91,18 +87,24 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     parts = max(1, len(indices) // _ENTRIES_AT_A_TIME) if engine.n_threads == 1 else 1
     for start, stop in pairwise(np.linspace(0, n, parts + 1, dtype=np.int64).tolist()):
         leaves, first = engine.leaves(n) if parts == 1 else ((start, stop),), 0
-        for block in blocks:
-            out = first, places, indices, data
-            if isinstance(block, CSRBlock):
-                engine.over_rows(append_csr, leaves, block.indptr, block.indices, block.data, *out)
-            elif isinstance(block, DenseBlock):
-                engine.over_rows(append_dense, leaves, block.matrix, *out)
+        for block, own in zip(blocks, given):
+            engine.over_rows(append_csr, leaves, *own, first, places, indices, data)
             first += block.shape[1]
     found = CSRBlock.of_sorted(indptr, indices, data, columns)
     found.all_ones = all(isinstance(block, CSRBlock) and block.all_ones for block in blocks)
     # Of the rows of all workers, which cut them the same.
     found.density = sum(block.shape[1] * block.density for block in blocks) / columns
     return found
+
+
+def _compressed(block: FeatureBlock) -> tuple[Array, Array, Array]:
+    """A matrix in memory as compressed sparse rows; of a dense one with its zeros."""
+    if isinstance(block, CSRBlock):
+        return block.indptr, block.indices, block.data
+    assert isinstance(block, DenseBlock)
+    n, d = block.shape
+    numbers = np.arange(d, dtype=np.uint16 if d <= 2**16 else np.uint32)
+    return np.arange(n + 1) * d, np.tile(numbers, n), block.matrix.ravel()
 
 
 class Columns:
@@ -154,14 +156,6 @@ class Columns:
 
         out = np.zeros(self.shape[0])
         add_columns(self.indptr, self.rows, self.data, c, out)
-        return out
-
-    def transposed_product(self, v: Array) -> Array:
-        """``D.T v`` of shape (d,)."""
-        from fastadmm.kernels.coordinate_descent import column_products
-
-        out, d = np.empty(self.shape[1]), self.shape[1]
-        self.engine.over_rows(column_products, row_ranges(d), self.indptr, self.rows, self.data, v, out)
         return out
 
 

@@ -89,7 +89,7 @@ def request(
     reading: _Reading,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
-    from fastadmm.data_tools.psi import psi_request
+    from fastadmm.data_tools.alignment import psi_request
 
     (ids,) = reading.ids([table], id)
     count = psi_request(ids, out, secret)
@@ -107,7 +107,7 @@ def respond(
     force: bool = opt.FORCE,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
-    from fastadmm.data_tools.psi import psi_respond
+    from fastadmm.data_tools.alignment import psi_respond
 
     (ids,) = reading.ids([table], id)
     count = psi_respond(ids, request, out, force=force)
@@ -126,7 +126,7 @@ def finish(
     force: bool = opt.FORCE,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
-    from fastadmm.data_tools.psi import psi_finish
+    from fastadmm.data_tools.alignment import psi_finish
 
     (ids,) = reading.ids([table], id)
     alignment, report = psi_finish(ids, secret, response)

@@ -209,16 +209,16 @@ def _list(names: str) -> list[str]:
 
 def _convert(how: dict[str, Any], out: Path | None, force: bool) -> dict[str, Any]:
     """Plan a partition, and write it if it has a place; what is told of it."""
+    from fastadmm.data_tools.blocks import check_out, write_plan
     from fastadmm.data_tools.convert import plan_source
     from fastadmm.data_tools.convert_tables import plan_tables
-    from fastadmm.data_tools.destination import check_out, write_plan
     from fastadmm.data_tools.per_table import TableOptions
     from fastadmm.runs.load import partition_looks
     from fastadmm.store.partition import open_partition
 
     if out is not None:
         check_out(out, force)
-    elif how["columns"] is None and how["like"] is None:
+    elif how["source"] is not None and how["columns"] is None and how["like"] is None:
         how["parties"] = how["parties"] or 1
     options = TableOptions(**{field.name: how[field.name] for field in fields(TableOptions)})
     with progress_bar() as progress:

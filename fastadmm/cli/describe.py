@@ -89,17 +89,13 @@ def _party(party: PartyData, check: bool) -> dict[str, Any]:
         "nnz": party.nnz,
         "density": None if party.nnz is None else party.nnz / cells,
         "memory_bytes": party.nbytes,
-        "file_bytes": _bytes_of(party),
+        "file_bytes": party.path.stat().st_size,
         "transform": transform,
         "private_constants": private_constants(party.steps),
         **_of(party, "row_digest", "content_digest"),
         "checked": check,
         "file": party.path.name,
     }
-
-
-def _bytes_of(data: Any) -> int:
-    return sum(part.path.stat().st_size for part in (getattr(data, "parts", ()) or (data,)))
 
 
 def _labels(labels: LabelData) -> dict[str, Any]:
@@ -109,7 +105,7 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "file": labels.path.name,
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
-        "file_bytes": _bytes_of(labels),
+        "file_bytes": labels.path.stat().st_size,
         **_values(labels.y, labels.classes, numbers),
     }
 
@@ -146,7 +142,7 @@ def _owner(owner: OwnerFile, check: bool) -> dict[str, Any]:
         **_of(owner, "name", "n_samples", "n_features", "task", "content_digest"),
         "storage": owner.kind,
         "memory_bytes": owner.nbytes,
-        "file_bytes": _bytes_of(owner),
+        "file_bytes": owner.path.stat().st_size,
         "recipe": sorted(owner.recipe),
         "checked": check,
         "file": owner.path.name,

@@ -147,8 +147,8 @@ def align(
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.predict import ROWS, federate_align
     from fastadmm.data_tools.alignment import file_ids
+    from fastadmm.data_tools.csv_table import Layout
     from fastadmm.data_tools.label_columns import write_label_table
-    from fastadmm.data_tools.tables import Layout
     from fastadmm.files.atomic import shown
     from fastadmm.judging.looks import say as look
 

@@ -51,14 +51,14 @@ def compare(
     """Compare runs: results, metrics and differing settings."""
     from fastadmm.figures.numbers import NONE
     from fastadmm.reports import compare_runs
-    from fastadmm.reports.comparison import comparison_rows
+    from fastadmm.reports.records import comparison_rows
 
     comparison = compare_runs(runs)
 
     def parts() -> list[Any]:
         found = comparison_rows(comparison)
         rows = [[label, *texts] for label, texts in found if any(text != NONE for text in texts)]
-        return [grid("", ["run", *(run.name for run in comparison.runs)], rows), *comparison.notes]
+        return [grid("", ["run", *(run["name"] for run in comparison.runs)], rows), *comparison.notes]
 
     tell(as_json, comparison.to_json(), parts, allow_nan=False)
 

@@ -123,15 +123,6 @@ def workers_here(comm: Comm) -> int:
 #: Where workers are not as many as a power of two: nodes of the tree for each of them at least.
 _NODES_PER_WORKER = 4
 
-#: Bits of a number that are looked at together where it is looked for by its place in the order of all.
-_DIGIT = 11
-
-#: So many numbers that are left are sent, as many bytes as the counts of a digit.
-_FEW_LEFT = 1 << _DIGIT
-
-#: The bit of a float64 that is its sign.
-_SIGN = 1 << 63
-
 
 def nodes_of(n_rows: int, rank: int, size: int) -> list[Node]:
     """Nodes of the tree that a worker holds: consecutive, as few as cover its share."""
@@ -213,37 +204,8 @@ class RowEngine(Engine):
     def _maximum(self, numbers: np.ndarray) -> np.ndarray:
         return self.comm.maximum(numbers)
 
-    def smallest(self, v: np.ndarray, k: int) -> float:
-        """As :meth:`Engine.smallest`, digit by digit until few numbers are left, which are sent."""
-        if self.comm.size == 1:
-            return super().smallest(v, k)
-        keys, found, rank, left = _ordered(v), 0, float(k), 64
-        while left:
-            width = min(_DIGIT, left)
-            left -= width
-            digits = (keys >> np.uint64(left) & np.uint64((1 << width) - 1)).astype(np.int64)
-            counts = np.bincount(digits, minlength=1 << width) * 1.0
-            nothing = [np.zeros_like(counts) for _ in self.nodes[1:]]
-            total = self._across([counts, *nothing])
-            before = np.cumsum(total)
-            digit = int(np.searchsorted(before, rank, side="right"))
-            rank -= float(before[digit - 1]) if digit else 0.0
-            keys, found = keys[digits == digit], found << width | digit
-            if left and total[digit] <= _FEW_LEFT:
-                (keys_left,) = self.gather(keys.view(np.float64))
-                found, left = int(np.sort(keys_left.view(np.uint64))[int(rank)]), 0
-        bits = found ^ _SIGN if found & _SIGN else found ^ (2 * _SIGN - 1)
-        return float(np.uint64(bits).view(np.float64))
-
     def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
         return [np.concatenate(self.comm.gather(v)) for v in vectors]
-
-
-def _ordered(v: np.ndarray) -> np.ndarray:
-    """Whole numbers in the order of numbers of shape (n,)."""
-    bits = (np.asarray(v, dtype=np.float64) + 0.0).view(np.uint64)  # there is one zero
-    sign = np.uint64(_SIGN)
-    return np.where(bits & sign, ~bits, bits | sign)
 
 
 def _flat(value: Any) -> np.ndarray:

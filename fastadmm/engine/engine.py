@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.process import Job, OneBlasThread
+from fastadmm.engine.process import Job, one_blas_thread
 from fastadmm.engine.rows import NUMBA_THREADS, address_of, compiled, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
@@ -182,25 +183,42 @@ class Engine(VectorWork):
 
         For pieces from some hundredth of a millisecond on, which :meth:`map` takes too long to hand over.
         """
-        spilled = self._spilled_among(*arguments)
+        self._by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, *arguments)
+
+    def _by_portions(self, work: Callable[[Any], None], ranges: Any, *things: Any) -> None:
+        """Give ranges to a function: all, or with spilled rows as many at a time as may be in memory."""
+        spilled = self._spilled_among(*things)
         if spilled is None:
-            self._over_rows(kernel, ranges, arguments)
+            work(ranges)
         else:
-            spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
+            spilled.by_portions(work, ranges, self.n_threads)
 
     def _spilled_among(self, *things: Any) -> SpilledRows | None:
         """The vectors in a scratch file, if a job's arguments or functions know one of them."""
         return self.spilled if self.spilled is not None and self.spilled.among(things) else None
 
     def _over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
-        threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
+        self._share_out(
+            ranges,
+            lambda k: kernel(*arguments, *ranges[k]),
+            lambda threads: over_rows(threads, kernel, borders(tuple(ranges)), *arguments),
+        )
+
+    def _share_out(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        one: Callable[[int], None],
+        among: Callable[[int], None],
+    ) -> None:
+        """Have one range after the other computed, or all of them among so many of Numba's threads."""
+        threads = self._threads_for(ranges)
         if threads == 1 and len(ranges) <= self.few_leaves:
-            for rows in ranges:
-                kernel(*arguments, *rows)
+            for k in range(len(ranges)):
+                one(k)
         elif threads:
-            over_rows(threads, kernel, borders(tuple(ranges)), *arguments)
+            among(threads)
         else:
-            self._shared(lambda rows: kernel(*arguments, *rows), ranges)
+            self._shared(one, range(len(ranges)))
 
     def sum_over_rows(
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
@@ -245,11 +263,8 @@ class Engine(VectorWork):
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
             own = np.empty((len(part), *room))
-            if spilled is not None:
-                spilled.ask_for(part)
-            self._into_leaves(kernel, part, own, *arguments)
-            if spilled is not None:
-                spilled.let_go(part)
+            with nullcontext() if spilled is None else spilled.held(part):
+                self._into_leaves(kernel, part, own, *arguments)
             return self._folded(own, np.empty(room))
 
         if group == len(leaves):
@@ -263,14 +278,8 @@ class Engine(VectorWork):
             own[j] = 0.0
             kernel(*arguments, own[j], *leaves[j])
 
-        threads = self._threads_for(leaves)
-        if threads == 1 and len(leaves) <= self.few_leaves:
-            for j in range(len(leaves)):
-                one(j)
-        elif threads:
-            over_sums(threads, kernel, borders(leaves), own, *arguments)
-        else:
-            self._shared(one, range(len(leaves)))
+        among = lambda threads: over_sums(threads, kernel, borders(leaves), own, *arguments)  # noqa: E731
+        self._share_out(leaves, one, among)
 
     def _at_once(self, numbers: int) -> int:
         """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
@@ -318,11 +327,8 @@ class Engine(VectorWork):
         most = spilled.portion(leaves, self.n_threads)
 
         def group(part: tuple[int, int]) -> Any:
-            own = leaves[slice(*part)]
-            spilled.ask_for(own)
-            found = self._part_sum(function, own, light, size)
-            spilled.let_go(own)
-            return found
+            with spilled.held(leaves[slice(*part)]) as own:
+                return self._part_sum(function, own, light, size)
 
         return sum_leaves(group, halved(len(leaves), max(1, len(leaves) // most)))
 
@@ -356,20 +362,15 @@ class Engine(VectorWork):
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
     ) -> None:
         """Call a function for every leaf: last digits of products by BLAS depend on where rows begin."""
-        spilled = self._spilled_among(function)
-        if spilled is None:
-            self._by_leaf(function, ranges, light)
-        else:
-            spilled.by_portions(lambda part: self._by_leaf(function, part, light), ranges, self.n_threads)
 
-    def _by_leaf(self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool) -> None:
-        pieces = _pieces(ranges, light)
+        def all_of(part: Ranges) -> None:
+            def work(own: tuple[int, int]) -> None:
+                for rows in part[slice(*own)]:
+                    function(rows)
 
-        def work(part: tuple[int, int]) -> None:
-            for rows in ranges[slice(*part)]:
-                function(rows)
+            self._shared(work, even_ranges(len(part), _pieces(part, light)))
 
-        self._shared(work, even_ranges(len(ranges), pieces))
+        self._by_portions(all_of, ranges, function)
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
@@ -387,13 +388,13 @@ class Engine(VectorWork):
         """Whether this thread is inside a job of :meth:`map`, where nothing runs in parallel to it."""
         return bool(getattr(self._inside, "active", False))
 
-    def limited(self) -> OneBlasThread:
+    def limited(self) -> AbstractContextManager[None]:
         """Hold BLAS and LAPACK to one thread, so that pieces alone decide every sum.
 
         The limit is the process's: it holds until the last of all engines that
         asked for it is done.
         """
-        return OneBlasThread()
+        return one_blas_thread()
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
@@ -411,7 +412,7 @@ class Engine(VectorWork):
 #: What the whole engine does for both: its threads, and sums over the rows of all workers.
 _WHOLE = (
     *("_shared", "over_rows", "_into_leaves", "_threads_for"),
-    *("_nodes", "_across", "_maximum", "smallest", "gather"),
+    *("_nodes", "_across", "_maximum", "gather"),
 )
 
 

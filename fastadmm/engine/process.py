@@ -7,27 +7,31 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from fastadmm.engine.rows import NUMBA_THREADS
 
+#: Overflow and its consequences are looked for where they matter, in objective and residuals.
+QUIET: Any = {"over": "ignore", "invalid": "ignore"}
+
 
 class BlasLimit:
-    """Knows who needs BLAS held to one thread; looks up the libraries only once."""
+    """Knows which threads need BLAS held to one thread; looks up the libraries only once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders: dict[object, int] = {}  # with their threads
+        self.lock = threading.Lock()  # held while the limit changes
+        self._holders: set[int] = set()
         self._libraries: list[Any] | None = None
         self._before: list[tuple[Any, int]] | None = None  # whose threads come back
 
-    def acquire(self, holder: object) -> None:
+    def acquire(self, holder: int) -> None:
         """Set the limit, if this is the first to need it."""
-        with self._lock:
-            self._holders[holder] = threading.get_ident()
+        with self.lock:
+            self._holders.add(holder)
             if self._before is None:
                 if self._libraries is None:
                     import scipy.linalg  # noqa: F401 (loads SciPy's own BLAS before the look-up)
@@ -39,12 +43,12 @@ class BlasLimit:
                 self._before = [(library, number) for library, number in counts if number != 1]
                 self._set([(library, 1) for library, _ in self._before])
 
-    def is_held_here(self) -> bool:
-        """Whether this thread holds the limit."""
-        with self._lock:
-            return threading.get_ident() in self._holders.values()
+    def is_held_by(self, holder: int) -> bool:
+        """Whether a thread holds the limit."""
+        with self.lock:
+            return holder in self._holders
 
-    def release(self, holder: object) -> None:
+    def release(self, holder: int) -> None:
         """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
         try:
             self._release(holder)
@@ -52,9 +56,9 @@ class BlasLimit:
             self._release(holder)
             raise
 
-    def _release(self, holder: object) -> None:
-        with self._lock:
-            self._holders.pop(holder, None)
+    def _release(self, holder: int) -> None:
+        with self.lock:
+            self._holders.discard(holder)
             if not self._holders and self._before is not None:
                 self._set(self._before)
                 self._before = None
@@ -62,54 +66,32 @@ class BlasLimit:
     def _set(self, threads: list[tuple[Any, int]]) -> None:
         """Set each number: since threadpoolctl 3.8, OpenBLAS listens to one thread until that lets go."""
         for library, number in threads:
-            let_go = getattr(library, "clear_controlling_thread", None)
-            if let_go is not None:
-                let_go(force=True)
+            let_go = getattr(library, "clear_controlling_thread", lambda force: None)
+            let_go(force=True)
             library.set_num_threads(number)
-            if let_go is not None:
-                let_go(force=True)
+            let_go(force=True)
 
     def forget_threads(self) -> None:
         """In a forked process: other threads are gone, and their limits end with the next that ends here."""
-        own = threading.get_ident()
-        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == own}
-
-    @property
-    def lock(self) -> Any:
-        """Held while the limit changes."""
-        return self._lock
+        self._holders &= {threading.get_ident()}
 
 
 BLAS = BlasLimit()
 
 
-class OneBlasThread:
-    """Holds BLAS to one thread, and NumPy's warnings back, in a ``with`` statement.
-
-    A round has several: within another of the same thread there is nothing to do.
-    """
-
-    __slots__ = ("_errors",)
-
-    def __enter__(self) -> None:
-        self._errors = None
-        if BLAS.is_held_here():
-            return
-        try:
-            BLAS.acquire(self)
-            self._errors = np.errstate(**QUIET)
-            self._errors.__enter__()
-        except BaseException:
-            BLAS.release(self)
-            raise
-
-    def __exit__(self, *exc: Any) -> None:
-        if self._errors is None:
-            return
-        try:
-            self._errors.__exit__(*exc)
-        finally:
-            BLAS.release(self)
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, and NumPy's warnings back; within another of this thread nothing is to do."""
+    holder = threading.get_ident()
+    if BLAS.is_held_by(holder):
+        yield
+        return
+    try:
+        BLAS.acquire(holder)
+        with np.errstate(**QUIET):
+            yield
+    finally:
+        BLAS.release(holder)
 
 
 #: Locks that a fork in progress holds.
@@ -141,9 +123,6 @@ if hasattr(os, "register_at_fork"):
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-
-#: Overflow and its consequences are looked for where they matter, in objective and residuals.
-QUIET: Any = {"over": "ignore", "invalid": "ignore"}
 
 #: What an item that another thread took is found as.
 _TAKEN = object()

@@ -5,6 +5,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -91,10 +92,15 @@ class SpilledRows:
         """Give ranges to a function, so many at a time."""
         most = self.portion(ranges, threads)
         for k in range(0, len(ranges), most):
-            part = ranges[k : k + most]
-            self.ask_for(part)
-            work(part)
-            self.let_go(part)
+            with self.held(ranges[k : k + most]) as part:
+                work(part)
+
+    @contextmanager
+    def held(self, ranges: Any) -> Iterator[Any]:
+        """Have columns in memory, ``ranges`` of them, consecutive."""
+        self.ask_for(ranges)
+        yield ranges
+        self.let_go(ranges)
 
     def ask_for(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Let the system read columns, ``ranges`` of them, and as many behind them."""

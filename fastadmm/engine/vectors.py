@@ -138,10 +138,6 @@ class VectorWork:
         found = (v.max(initial=-np.inf) if sign > 0.0 else -v.min(initial=np.inf) for v in vectors)
         return self._maximum(np.array([float(most) for most in found]))
 
-    def smallest(self, v: np.ndarray, k: int) -> float:
-        """The number of v, of shape (N,), that k numbers come before where they are in order."""
-        return float(np.partition(v, k)[k])
-
     def _maximum(self, numbers: np.ndarray) -> np.ndarray:
         """Largest of what all machines found, number by number."""
         return numbers

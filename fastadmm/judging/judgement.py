@@ -9,8 +9,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from fastadmm.errors import ConfigError
-from fastadmm.judging.looks import say
-from fastadmm.judging.ranking import rank_rows
+from fastadmm.judging.looks import rank_rows, say
 from fastadmm.problem.loss import Loss
 
 Array = np.ndarray

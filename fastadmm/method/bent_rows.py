@@ -42,8 +42,3 @@ class Lines(NamedTuple):
         least = np.where(below, slope(np.where(below, low, 0.0) - beyond), -np.inf)
         most = np.where(above, slope(np.where(above, high, 0.0) + beyond), np.inf)
         return cls(origin, np.where(below, least, most), rise, least, most)
-
-    def at(self, z: Array) -> Array:
-        """Slopes at predictors of shape (n,)."""
-        raw = self.slope + self.rise * (z - self.origin)
-        return np.minimum(np.maximum(raw, self.least), self.most)

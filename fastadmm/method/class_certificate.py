@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import MAX_STEPS, PrimalValue, sums_to_zero
+from fastadmm.method.certificate import (
+    MAX_STEPS,
+    Known,
+    PrimalValue,
+    make_feasible,
+    primal_value,
+    sums_to_zero,
+)
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 
@@ -99,8 +106,10 @@ def multinomial_of(problem: Problem) -> Multinomial:
     return problem.loss
 
 
-def shifted(base: Array, intercept: Array) -> Array:
-    """Predictors of shape (C N,) with the intercepts of shape (C,) added, class by class."""
+def shifted(base: Array, intercept: Any) -> Array:
+    """Predictors of shape (N,) or (C N,) with the intercept added, or those of shape (C,) class by class."""
+    if np.ndim(intercept) == 0:
+        return base + intercept
     return (base.reshape(len(intercept), -1) + intercept[:, np.newaxis]).ravel()
 
 
@@ -140,6 +149,32 @@ def balancing(hessian: Array, excess: Array) -> Array:
     size = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
     change: Array = np.linalg.lstsq(hessian / np.outer(size, size), excess / size, rcond=None)[0]
     return change / size
+
+
+def best_primal(
+    problem: Problem, total: Array, intercept: Any, engine: Engine, known: Known | None = None
+) -> PrimalValue:
+    """The loss at a sum of messages, of shape (N,) or (C N,), with the best intercept or intercepts."""
+    if not problem.loss.vector:
+        return primal_value(problem, total, intercept, engine, known)
+    start = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (problem.n_outputs,))
+    return class_primal_value(problem, total, start, engine)
+
+
+def primal_at(
+    problem: Problem, total: Array, intercept: Any, engine: Engine, loss: float = math.nan
+) -> PrimalValue:
+    """The loss at an intercept as it is, to the same bits as when that was saved; what is known of it counts.
+
+    Shapes: total (N,) or (C N,); intercept (C,).
+    """
+    gradient, z = np.empty(problem.message_size), shifted(problem.offset + total, intercept)
+    found = problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+    value = loss if math.isfinite(loss) else found  # the same sum, perhaps added up in another order
+    repair: Any = make_class_feasible if problem.loss.vector else make_feasible
+    # Without convexity no gradient proves anything, and none is repaired.
+    feasible = problem.convex and repair(problem, z, gradient, (value, intercept), engine)
+    return PrimalValue(value, gradient, intercept, feasible)
 
 
 def class_primal_value(problem: Problem, total: Array, intercept: Array, engine: Engine) -> PrimalValue:

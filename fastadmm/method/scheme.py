@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.engine.tree import leaves_of
 from fastadmm.errors import ConfigError
@@ -28,40 +28,9 @@ SECRECY: tuple[str, ...] = ("none", "sums")
 _WORK_OF_COLUMNS = 20
 
 
-class Options(Protocol):
-    """What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration."""
-
-    @property
-    def scheme(self) -> str:
-        """Name, or "auto"."""
-
-    @property
-    def gap(self) -> float:
-        """Relative gap that is wanted; 0 for as small as it gets."""
-
-    @property
-    def penalty(self) -> float | None:
-        """r; None for the usual one."""
-
-    @property
-    def acceleration(self) -> str:
-        """auto, anderson or none."""
-
-    @property
-    def x_update(self) -> str:
-        """auto, or how parties solve their x-update."""
-
-    @property
-    def history(self) -> int | None:
-        """How much of the past to keep; None for as much as is useful."""
-
-    @property
-    def directions(self) -> str:
-        """auto, one or both."""
-
-    @property
-    def secrecy(self) -> str:
-        """none, or sums."""
+#: What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration: scheme, gap,
+#: penalty, acceleration, x_update, history, directions and secrecy, as they are explained there.
+Options = Any
 
 
 @dataclass(frozen=True)

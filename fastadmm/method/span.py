@@ -29,9 +29,6 @@ from fastadmm.problem.problem import Problem
 
 _MAX_STEPS = 60
 
-#: Share of its diagonal that a positive definite system keeps its distance by.
-_ROOM = 1e-9
-
 #: A chord step may leave at most this share of the possible gain; else the Hessian is computed anew.
 _CONTRACTION = 0.1
 
@@ -362,18 +359,6 @@ def factorised(system: np.ndarray, size: np.ndarray, ridge: float) -> Callable[[
             return lambda slope: dpotrs(factor, slope / size)[0] / size
         ridge = max(1e-14, 100.0 * ridge)
     return lambda slope: slope / size**2
-
-
-def positive_definite(system: np.ndarray) -> bool:
-    """Whether a system has only positive eigenvalues, with room for rounding."""
-    from scipy.linalg.lapack import dpotrf
-
-    size = np.sqrt(np.maximum(np.diag(system), 0.0))
-    if not (size > 0.0).all():
-        return False
-    scaled = system / np.outer(size, size)
-    scaled[np.diag_indices(len(size))] = 1.0 - _ROOM
-    return not dpotrf(scaled)[1]
 
 
 def descent_solver(system: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:

@@ -7,7 +7,7 @@ costs, :math:`s^2 p / (2 n)`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain, shown
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
-from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
-from fastadmm.owners.owner import scaled
-from fastadmm.owners.setup import default_step, refuse_others
-from fastadmm.settings.owners import make_settings, parse_epsilons
+from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_answers, make_bound, owner_weights
+from fastadmm.owners.setup import default_step, refuse_others, scaled
+from fastadmm.problem.problem import make_problem
+from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import solve
 from fastadmm.store.owner_file import Owners, open_owners, record_digests, shared_rows
 
 
@@ -54,11 +56,13 @@ def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot
 
 def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
     """Pilot from public rows: everything in the directory is read without noise."""
+    from scipy.special import expit
+
     if loss.name == "hinge":
-        raise ConfigError(
-            "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
-            "--curvature"
+        said = (
+            "the hinge has no curvature to forecast with; forecast with --loss logistic, or give --curvature"
         )
+        raise ConfigError(f"loss: {said}")
     blocks, targets = [], []
     for file in data.owners:
         y = file.targets()
@@ -73,43 +77,21 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
         y = np.clip(y, -bound.target_limit, bound.target_limit)
         everything = np.column_stack([X, y])
         return _from_moments(everything.T @ everything, len(y), lam, source)
-    theta, hessian, value = _logistic_fit(X, y, max(lam, 1e-8))
+    lam = max(lam, 1e-8)
+    problem = make_problem([X], (y > 0.0).astype(float), loss="logistic", lam=lam, fit_intercept=False)
+    fit = solve(problem, SolverOptions(gap=1e-12))
+    share = expit(X @ fit.weights[0])
+    hessian = (X.T * (share * (1.0 - share))) @ X / len(y) + lam * np.eye(X.shape[1])
     h, vectors = np.linalg.eigh(hessian)
-    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), 1.0, value, False, source)
-
-
-def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Newton's method with halving; minimiser, Hessian, objective."""
-    from scipy.special import expit
-
-    n, p = X.shape
-    theta = np.zeros(p)
-
-    def value(at: np.ndarray) -> float:
-        return float(np.logaddexp(0.0, -y * (X @ at)).mean() + 0.5 * lam * at @ at)
-
-    for _ in range(60):
-        probability = expit(-y * (X @ theta))
-        gradient = -X.T @ (y * probability) / n + lam * theta
-        weight = probability * (1 - probability)
-        hessian = (X.T * weight) @ X / n + lam * np.eye(p)
-        move = np.linalg.solve(hessian, gradient)
-        size = 1.0
-        while size > 1e-8 and value(theta - size * move) > value(theta):
-            size /= 2
-        theta = theta - size * move
-        if gradient @ move < 1e-20:
-            break
-    return theta, hessian, value(theta)
+    return Pilot(np.maximum(h, 0.0), -(vectors.T @ fit.weights[0]), 1.0, fit.objective, False, source)
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
     """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them."""
     if not 0 < low <= high < math.inf or n_parameters < 1 or not distance >= 0:
-        raise ConfigError(
-            f"curvature: {low:g},{high:g} with {n_parameters} parameters at distance {distance:g}: give "
-            "0 < L <= beta, at least one parameter, a distance that is not negative"
-        )
+        said = f"{low:g},{high:g} with {n_parameters} parameters at distance {distance:g}"
+        wanted = "give 0 < L <= beta, at least one parameter, a distance that is not negative"
+        raise ConfigError(f"curvature: {said}: {wanted}")
     h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
     e = np.full(n_parameters, distance / math.sqrt(n_parameters))
     return Pilot(h, e, 1.0, 0.0, True, f"assumed curvature {low:g} to {high:g}")
@@ -187,76 +169,63 @@ class Forecast:
 
     members: tuple[Member, ...]
     pilot: Pilot  # spectrum, initial error and residual variance
-    mechanism: str
-    delta: float | None
-    xi: float  # bound on each record's gradient, in the mechanism's norm
-    rounds: int  # T
-    method: str  # method of the learner; ``adaptive`` is forecast as ``constant``
+    settings: OwnerSettings  # with the learner's method; ``adaptive`` is forecast as ``constant``
     step: float
-    weights: str = "size"
+    gradients: Bound  # on that of each record
     kappa: int = 1  # most owners with one and the same record
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or (self.method in PRINTED and self.rounds < 2):
-            raise ConfigError(f"rounds: {self.rounds} is too few")
-        if self.mechanism == "gaussian" and (self.delta is None or not 0 < self.delta < 1):
-            raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
-        if math.isinf(self.xi) and not all(math.isinf(member.epsilon) for member in self.members):
+        settings = self.settings
+        if settings.rounds < 1 or (settings.method in PRINTED and settings.rounds < 2):
+            raise ConfigError(f"rounds: {settings.rounds} is too few")
+        if math.isinf(self.gradients.xi) and not all(math.isinf(own.epsilon) for own in self.members):
             raise ConfigError("bound: gradients are unbounded; pass --bound clip:XI or features:R")
 
     # --- noise ---------------------------------------------------------------------------------------------
 
     def answer_variance(self, member: Member, rounds: int) -> float:
         """Noise variance of each coordinate of one owner's mean answer."""
-        if math.isinf(member.epsilon):
-            return 0.0
-        sensitivity = 2 * self.xi / member.n_samples
-        if self.mechanism == "laplace":
-            return 2 * (sensitivity * rounds * self.kappa / member.epsilon) ** 2
-        from fastadmm.privacy.accounting import noise_multiplier
-
-        assert self.delta is not None
-        multiplier = noise_multiplier(member.epsilon / self.kappa, self.delta / self.kappa)
-        return rounds * (sensitivity * multiplier) ** 2
+        settings, shape = replace(self.settings, rounds=rounds), (member.n_samples, len(self.pilot.h))
+        delta = None if settings.delta is None else settings.delta / self.kappa
+        answers = make_answers(settings, self.gradients, shape, member.epsilon / self.kappa, delta)
+        return answers.variance / member.n_samples**2
 
     def noise_variance(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> float:
         """Noise variance v of each coordinate of the weighted answer."""
-        members = self.members if members is None else members
-        variances = np.array([self.answer_variance(m, rounds or self.rounds) for m in members])
-        if self.weights == "budget":
-            # Weights in inverse proportion to the variances; an exact owner takes all the weight.
-            return 0.0 if (variances == 0).any() else float(1.0 / (1.0 / variances).sum())
-        sizes = np.array([m.n_samples for m in members], dtype=float)
-        shares = sizes / sizes.sum()
-        return float((shares**2 * variances).sum())
+        members, rounds = self.members if members is None else members, rounds or self.settings.rounds
+        variances = np.array([self.answer_variance(m, rounds) for m in members])
+        if self.settings.weights == "budget" and (variances == 0).any():
+            return 0.0  # an exact owner takes all the weight
+        weights = owner_weights(self.settings.weights, [m.n_samples for m in members], variances)
+        return float((weights**2 * variances).sum())
 
     # --- gap -----------------------------------------------------------------------------------------------
 
     def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
         """Forecast gap of a coalition."""
-        members, rounds = self.members if members is None else members, rounds or self.rounds
-        method = "constant" if self.method == "adaptive" else self.method
-        optimisation, unit = linear_response(method, self.step, self.pilot.h, self.pilot.e, rounds)
-        statistical = self.pilot.residual * len(self.pilot.h) / (2 * sum(m.n_samples for m in members))
+        members, rounds = self.members if members is None else members, rounds or self.settings.rounds
+        method, pilot = self.settings.method, self.pilot
+        optimisation, unit = linear_response(method, self.step, pilot.h, pilot.e, rounds)
+        statistical = pilot.residual * len(pilot.h) / (2 * sum(m.n_samples for m in members))
         noise = float(unit[-1]) * self.noise_variance(members, rounds)
         return Gap(float(optimisation[-1]), noise, statistical, rounds)
 
     def best_rounds(self, most: int = 1000) -> Gap:
         """The gap at the number of rounds that makes it smallest."""
-        grid = sorted(
-            {max(2, round(1.08**k)) for k in range(int(math.log(most) / math.log(1.08)) + 1)} | {most}
-        )
-        if self.method not in PRINTED:
+        steps = range(int(math.log(most) / math.log(1.08)) + 1)
+        grid = sorted({max(2, round(1.08**k)) for k in steps} | {most})
+        if self.settings.method not in PRINTED:
             grid = [1, *grid]
         return min((self.gap(rounds=rounds) for rounds in grid), key=lambda gap: gap.total)
 
     def bound(self) -> float:
         """The corrected theorem's bound on the training gap of all owners, at the forecast's T."""
-        if self.method not in ("constant", "adaptive"):
+        if self.settings.method not in ("constant", "adaptive"):
             return math.inf
         h = self.pilot.h
         variance, start = self.noise_variance() * len(h), 0.5 * float(h @ self.pilot.e**2)
-        return corrected_bound(float(h.min()), float(h.max()), self.step, self.rounds, start, variance)
+        ends = float(h.min()), float(h.max())
+        return corrected_bound(*ends, self.step, self.settings.rounds, start, variance)
 
     # --- who should join -----------------------------------------------------------------------------------
 
@@ -270,9 +239,8 @@ class Forecast:
         kept, candidates = self.members, [(self.members, self.gap())]
         while len(kept) > 1:
             options = [tuple(o for o in kept if o is not m) for m in kept]
-            candidates.append(
-                min(((one, self.gap(one)) for one in options), key=lambda found: found[1].total)
-            )
+            gaps = ((one, self.gap(one)) for one in options)
+            candidates.append(min(gaps, key=lambda found: found[1].total))
             kept = candidates[-1][0]
         return min(candidates, key=lambda found: found[1].total)
 
@@ -280,15 +248,15 @@ class Forecast:
         """Where the forecast itself does not apply."""
         texts = {
             "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
-            "not move": self.method == "algorithm1",
+            "not move": self.settings.method == "algorithm1",
             "weights by budget change the objective where owners differ: it is then their weighted mean": (
-                self.weights == "budget"
+                self.settings.weights == "budget"
             ),
             "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum": (
                 not self.pilot.quadratic
             ),
             "an adaptive step depends on the noise: forecast as the constant step it begins with": (
-                self.method == "adaptive"
+                self.settings.method == "adaptive"
             ),
         }
         return [text for text, holds in texts.items() if holds]
@@ -298,15 +266,12 @@ class Forecast:
         gap, best = self.gap(), self.best_rounds(most=most_rounds)
         coalition, coalition_gap = self.best_coalition()
         chosen = {m.name for m in coalition}
-        h = self.pilot.h
+        h, settings = self.pilot.h, self.settings
         document = {
-            "rounds": self.rounds,
-            "method": self.method,
+            **{key: getattr(settings, key) for key in ("rounds", "method", "mechanism", "weights")},
             "step": self.step,
-            "mechanism": self.mechanism,
-            "delta": self.delta if self.mechanism == "gaussian" else 0.0,
-            "xi": self.xi,
-            "weights": self.weights,
+            "delta": settings.delta if settings.mechanism == "gaussian" else 0.0,
+            "xi": self.gradients.xi,
             "n_parameters": len(h),
             "curvature": [float(h.min()), float(h.max())],
             "pilot": self.pilot.source,
@@ -325,27 +290,26 @@ class Forecast:
 # --- from the settings of the command line
 def parse_members(text: str) -> tuple[Member, ...]:
     """Owners from ``name:records:epsilon``, separated by commas."""
-    members: list[Member] = []
-    for part in text.split(","):
-        fields = part.strip().split(":")
+    members: dict[str, Member] = {}
+    for part in map(str.strip, text.split(",")):
         try:
-            name, size, epsilon = fields[0], int(fields[1]), float(fields[2])
-            if len(fields) != 3 or not name:
-                raise ValueError
-        except (ValueError, IndexError):
-            raise ConfigError(
-                f"owners: {part.strip()!r} is not name:records:epsilon, such as north:20000:1"
-            ) from None
-        if size < 1:
-            raise ConfigError(f"owners: {name!r} has {size} rows; an owner needs at least one")
-        if not epsilon > 0:
-            raise ConfigError(
-                f"owners: epsilon {epsilon:g} of {name!r} is not positive; inf means exact answers"
-            )
-        if name in [m.name for m in members]:
-            raise ConfigError(f"owners: {name!r} occurs twice")
-        members.append(Member(name, size, epsilon))
-    return tuple(members)
+            name, records, epsilon = part.split(":")
+            own = Member(name, int(records), float(epsilon))
+        except ValueError:
+            own = Member("", 0, 0.0)
+        wrong = ""
+        if not own.name:
+            wrong = f"{part!r} is not name:records:epsilon, such as north:20000:1"
+        elif own.n_samples < 1:
+            wrong = f"{own.name!r} has {own.n_samples} rows; an owner needs at least one"
+        elif not own.epsilon > 0:
+            wrong = f"epsilon {own.epsilon:g} of {own.name!r} is not positive; inf means exact answers"
+        elif own.name in members:
+            wrong = f"{own.name!r} occurs twice"
+        if wrong:
+            raise ConfigError(f"owners: {wrong}")
+        members[own.name] = own
+    return tuple(members.values())
 
 
 def make_forecast(
@@ -362,10 +326,8 @@ def make_forecast(
     if (data is None) == (owners is None):
         raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
     if (pilot is None) == (curvature is None):
-        raise ConfigError(
-            "forecast: where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA "
-            "(assumed)"
-        )
+        said = "where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA (assumed)"
+        raise ConfigError(f"forecast: {said}")
     epsilon = settings.get("epsilon")
     opened: Owners | None = open_owners(data) if data is not None else None
     kappa = 1
@@ -388,10 +350,8 @@ def make_forecast(
         place, other = f"pilot: {shown(str(pilot))}", shown(str(data))
         _, reason = shared_rows(_digests(public), _digests(opened))
         if reason:
-            raise ConfigError(
-                f"{place} holds rows of {other}: {reason}, and a pilot is read without noise; "
-                "give public rows"
-            )
+            said = f"{reason}, and a pilot is read without noise; give public rows"
+            raise ConfigError(f"{place} holds rows of {other}: {said}")
         if opened.owners[0].feature_names != public.owners[0].feature_names:
             raise ConfigError(f"{place} has other features than {other}")
     if public is not None:
@@ -408,8 +368,7 @@ def make_forecast(
     else:  # the pilot knows the curvature better than a bound that was not given
         method = "constant" if chosen.method == "auto" else chosen.method
         step = 1.0 / float(local.h.max())
-    noise = chosen.mechanism, chosen.delta, bound.xi
-    return Forecast(members, local, *noise, chosen.rounds, method, step, chosen.weights, kappa)
+    return Forecast(members, local, replace(chosen, method=method), step, bound, kappa)
 
 
 def _digests(owners: Owners) -> list[bytes]:

@@ -7,9 +7,7 @@ answers to a new learner, which comes to the bit-identical state, and asks only 
 """
 
 import hashlib
-import io
 import math
-import os
 import secrets
 import shutil
 import time
@@ -23,16 +21,15 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import SEAL, check_seal
+from fastadmm.files.seal import SEAL
 from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
-from fastadmm.runs.display import Display, Silent, stop_on_signal
-from fastadmm.runs.folder import Kind, RunFolder
-from fastadmm.runs.plan import available_memory
+from fastadmm.runs.config import check_settings
+from fastadmm.runs.folder import Display, Kind, RunFolder, document_in, stop_on_signal
+from fastadmm.runs.plan import available_memory, describe_environment
 from fastadmm.settings.checks import read_values
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.solver.history import Status
@@ -45,16 +42,9 @@ RUN_FILE = "owners-run.toml"
 #: The run's own ledger, where none is shared.
 _LEDGER = "ledger.jsonl"
 
-#: A run with owners of rows.
-OWNERS = Kind(
-    RUN_FILE,
-    (
-        RUN_FILE, "environment.json", _LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
-        "model", ".*.tmp"
-    ),
-    _LEDGER,
-    f"no {RUN_FILE}: not a run with owners of rows"
-)  # fmt: skip
+#: All that a run with owners of rows may hold.
+_OWN = f"{RUN_FILE} environment.json {_LEDGER} rounds.jsonl answers statement.json result.json model .*.tmp"
+OWNERS = Kind(RUN_FILE, tuple(_OWN.split()), _LEDGER, f"no {RUN_FILE}: not a run with owners of rows")
 
 #: The party that a model of rows is for: a test set is converted with ``--parties 1 --names features``.
 PARTY = "features"
@@ -79,14 +69,14 @@ def start_owner_run(
     def fill(new: RunFolder) -> None:
         tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
         paths = {"data": settings.data, "ledger": settings.ledger}
-        new.write_configuration(settings.to_toml(), paths, tables, final=out, sealed=_sealed)
-        new.write_environment(setup.owners[0].engine.n_threads)
+        new.write_configuration(settings.to_toml(), paths, tables, final=out)
+        new.write_json("environment.json", describe_environment(setup.owners[0].engine.n_threads))
         new.write_json("statement.json", describe_setup(setup))
         (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):
-            return _run(folder, identifier, setup, data, display or Silent())
+            return _run(folder, identifier, setup, data, display or Display())
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -94,28 +84,29 @@ def start_owner_run(
 
 def resume_owner_run(run: Path, *, stream: bool = False, display: Display | None = None) -> dict[str, Any]:
     """Continue a run; the noise of stored answers is not drawn again."""
-    display = display or Silent()
+    display = display or Display()
     folder = RunFolder(run, OWNERS)
     folder.require()
     path = folder.configuration
     values = read_values(OwnerSettings, path)
-    if isinstance(values.get("provenance"), dict):
-        seal = values["provenance"].pop(SEAL, None)
-        check_seal(_sealed(values), seal, shown(path), "restore it, or start a new run")
+    check_settings(values, path, ("data", "ledger"), "restore it, or start a new run")
     identifier = str(values.pop("run", ""))
     provenance, logged = values.pop("provenance", None), values.pop("objective", False)
+    if isinstance(provenance, dict):
+        provenance.pop(SEAL, None)
     settings = make_settings(values, shown(path))
     data = open_owners(settings.data)
     if provenance != _provenance(data):
         raise InputError(f"{shown(data.path)}: not the data that {shown(run)} began with; train anew")
     with folder.held():
-        if folder.result.is_file():
-            document = _finished(folder.result)
-            if document["status"] == Status.CONVERGED:
-                display.note(f"nothing to do: {document['message']}")
-                return document
+        document = _finished(folder.result)
+        if document is not None and document["status"] == Status.CONVERGED:
+            display.note(f"nothing to do: {document['message']}")
+            return document
         if logged:
             raise ConfigError(f"{shown(path)}: key 'objective' is of an older version; start a new run")
+        if old := sorted((run / "answers").glob("*.npy")):
+            raise ConfigError(f"{shown(old[0])}: answers of an older version; start a new run")
         return _run(folder, identifier, _setup(settings, data, stream), data, display)
 
 
@@ -173,11 +164,9 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
         if interrupted
         else f"all {done} rounds answered",
         "rounds": done,
-        "method": setup.method,
-        "step": setup.step,
+        **{key: getattr(setup, key) for key in ("method", "step", "noise_variance")},
         "loss": setup.loss.name,
         "lambda": setup.settings.lambda_,
-        "noise_variance": setup.noise_variance,
         "parameters": [float(v) for v in learner.model],
         "statement": statement,
     }
@@ -190,12 +179,14 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
     return document
 
 
-def _finished(path: Path) -> dict[str, Any]:
+def _finished(path: Path) -> dict[str, Any] | None:
+    """Content of ``result.json``; None where there is none yet."""
     try:
-        document: dict[str, Any] = read_json(path)
-        _ = document["status"], document["message"], document["statement"]["sentence"] + ""
-        for owner in document["statement"]["owners"]:
-            _ = owner["name"], owner["n_samples"], float(owner["epsilon"] or 0.0), float(owner["noise_scale"])
+        document = document_in(path)
+        if document is not None:
+            _ = document["status"], document["message"], document["statement"]["sentence"] + ""
+            for own in document["statement"]["owners"]:
+                _ = own["name"], own["n_samples"], float(own["epsilon"] or 0.0), float(own["noise_scale"])
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError(f"{shown(path)}: damaged ({error}); delete it, and resume again") from None
     return document
@@ -207,27 +198,16 @@ def _model(setup: Setup, theta: np.ndarray, data: Owners, certificate: dict[str,
     if "components" in recipe:
         weights = recipe["components"].T @ weights
     transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
-    return Model(
-        loss=setup.loss.name,
-        task=setup.loss.task,
-        lam=setup.settings.lambda_,
-        intercept=float(theta[-1]) if setup.settings.intercept else 0.0,
-        classes=data.classes,
-        parties=[PartyModel(PARTY, weights, file.source_names, transform)],
-        certificate=certificate,
-        model_id=name,
-    )
+    intercept = float(theta[-1]) if setup.settings.intercept else 0.0
+    about = setup.loss.name, setup.loss.task, setup.settings.lambda_, intercept, data.classes
+    parts = [PartyModel(PARTY, weights, file.source_names, transform)]
+    return Model(*about, parts, certificate, model_id=name)
 
 
 def _provenance(data: Owners) -> dict[str, str]:
     digest = {owner.name: owner.content_digest for owner in data.owners}
     kappa = hashlib.sha256(str(data.kappa).encode()).hexdigest()[:16]
     return {**digest, "kappa": kappa}
-
-
-def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the digest of the settings covers: all but paths, whose content the provenance tells."""
-    return {key: value for key, value in document.items() if key not in ("data", "ledger")}
 
 
 # --- charges, and the answers that are stored
@@ -278,10 +258,8 @@ class RoundNote(Payment):
     def _refuse_another(self, draw: str) -> None:
         drawn = [c.draw for c in self.ledger.planned(self.charges[0])]
         if drawn and draw not in drawn:
-            raise PrivacyBudgetError(
-                f"{self.charges[0].release}: was answered before, and that answer is lost: restore the file, "
-                "or start a new run; nothing was sent"
-            )
+            said = "was answered before, and that answer is lost: restore the file, or start a new run"
+            raise PrivacyBudgetError(f"{self.charges[0].release}: {said}; nothing was sent")
 
 
 class Answers:
@@ -290,54 +268,27 @@ class Answers:
     def __init__(
         self, directory: Path, run: str, shape: tuple[int, int], payment: Callable[[int], Payment]
     ) -> None:
-        self.directory, self.shape = directory, shape
-        self._payment, self._releases = payment, Releases(directory)
+        self.shape, self._payment, self._releases = shape, payment, Releases(directory)
         self._before = run  # what the next answer's question continues
 
     def holds(self, number: int) -> bool:
         """Whether a round was answered."""
-        return self._releases.holds(_name(number)) or os.path.lexists(self._old(number))
+        return self._releases.holds(_name(number))
 
     def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
         """A round's answers, stored, or drawn and noted before their use. Shapes: the result (owners, p)."""
-        name, old = _name(number), self._old(number)
-        if os.path.lexists(old):
-            answers = self._checked(old, _read_old(old))
-        else:
-            # Not the query itself, whose last bits may differ on another machine.
-            question, place = digest_of(self._before, number), self.directory / f"{name}.npz"
-            answers = self._releases.obtain(
-                name,
-                question,
-                self._payment(number),
-                lambda: {"answers": ask()},
-                lambda found: self._checked(place, found["answers"]),
-            )
+        # Not the query itself, whose last bits may differ on another machine.
+        asked = _name(number), digest_of(self._before, number), self._payment(number)
+        answers = self._releases.obtain(*asked, lambda: {"answers": ask()}, self._checked)
         self._before = digest_of(self._before, number, answers)
         return answers
 
-    def _checked(self, path: Path, answers: np.ndarray) -> np.ndarray:
+    def _checked(self, found: Mapping[str, np.ndarray]) -> np.ndarray:
+        answers = found["answers"]
         if answers.shape != self.shape or answers.dtype != np.float64 or not np.isfinite(answers).all():
-            raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
+            raise ValueError(f"no {self.shape} finite numbers")
         return answers
-
-    def _old(self, number: int) -> Path:
-        """Where older versions kept the answers: one array, without a checksum."""
-        return self.directory / f"{_name(number)}.npy"
 
 
 def _name(number: int) -> str:
     return f"round-{number:06d}"
-
-
-def _read_old(path: Path) -> np.ndarray:
-    file = io.BytesIO(read_bytes(path))
-    try:
-        found = np.lib.format.read_array(file, allow_pickle=False)
-        if file.read():
-            raise ValueError("length")
-        return found
-    except Exception:  # whatever a damaged header makes NumPy say
-        raise FormatError(
-            f"{shown(path)}: damaged; it cannot be asked for again: restore the file, or start a new run"
-        ) from None

@@ -1,18 +1,122 @@
-"""From settings and files to owners that can answer and a learner that can ask."""
+"""Owners, who answer gradient queries with noise and nothing else; and from settings and files to them."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.owners import mechanism
 from fastadmm.owners.learner import PRINTED, Learner
-from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_bound
-from fastadmm.owners.owner import Owner, Rows
+from fastadmm.owners.mechanism import Bound, OwnerLoss
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.owner_file import Owners
+
+
+class Rows:
+    """The rows of an owner, in memory or read from its file in every pass. Shapes: X (n, d); y (n,)."""
+
+    def __init__(self, X: Any, y: np.ndarray | None = None, *, in_memory: bool = True) -> None:
+        self.y = X.targets() if y is None else np.ascontiguousarray(y, dtype=np.float64)
+        self.n_samples, self.n_features = len(self.y), X.n_features if y is None else X.shape[1]
+        self._file = X if y is None and not in_memory else None
+        if self._file is None:
+            self._rows = _compiled_form(X if y is not None else next(iter(X.iter_rows(self.n_samples)))[1])
+
+    def pieces(self) -> Iterator[tuple[Any, np.ndarray]]:
+        """Blocks of rows in the form kernels take, with their targets, in order."""
+        if self._file is None:
+            yield self._rows, self.y
+            return
+        for start, block in self._file.iter_rows():
+            yield _compiled_form(block), self.y[start : start + block.shape[0]]
+
+
+def _compiled_form(X: Any) -> Any:
+    """Dense rows as they are; CSR as (indptr, indices, data) with unsigned indices."""
+    if isinstance(X, np.ndarray):
+        return np.ascontiguousarray(X)
+    indices = X.indices.astype(np.uint32 if X.indices.dtype.itemsize <= 4 else np.uint64)
+    return X.indptr.astype(np.int64), indices, X.data
+
+
+@dataclass(eq=False)
+class Owner:
+    """One owner: its rows, the enforced bound and its calibrated answers."""
+
+    name: str
+    rows: Rows
+    settings: OwnerSettings
+    loss: OwnerLoss
+    bound: Bound
+    epsilon: float  # what its answers may cost; where one record is with kappa owners, the kappa-th part
+    kappa: int = 1
+    engine: Engine = field(default_factory=lambda: Engine(1))
+
+    def __post_init__(self) -> None:
+        self.n_samples = self.rows.n_samples
+        self.n_parameters = self.rows.n_features + self.settings.intercept
+        delta = None if self.settings.delta is None else self.settings.delta / self.kappa
+        shape = self.n_samples, self.n_parameters
+        self.answers = mechanism.make_answers(self.settings, self.bound, shape, self.epsilon, delta)
+
+    def answer(self, theta: np.ndarray) -> np.ndarray:
+        """Answer one query: the noisy mean of bounded gradients. Shapes: theta, the result (p,)."""
+        theta = np.ascontiguousarray(theta, dtype=np.float64)
+        if theta.shape != (self.n_parameters,) or not np.isfinite(theta).all():
+            raise InputError(f"{self.name}: a query must be {self.n_parameters} finite numbers")
+        boxed = self.bound.kind == "features"  # clipped gradients are bounded wherever they are asked for
+        if boxed and np.abs(theta).max() > self.bound.theta_max * (1.0 + 1e-12):
+            said = f"the query leaves the box of {self.bound.theta_max:g} that the bound rests on"
+            raise InputError(f"{self.name}: {said}")
+        total = self.total(theta)
+        if not np.isfinite(total).all():  # a NaN in an answer would tell about a record
+            raise InputError(f"{self.name}: gradients overflow; scale the features, or bound them")
+        return self.answers.answer(total) / self.n_samples
+
+    def total(self, theta: np.ndarray) -> np.ndarray:
+        """Exact sum of bounded gradients, which never leaves. Shapes: theta, the result (p,)."""
+        from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
+
+        bound, p = self.bound, self.n_parameters
+        unit = mechanism.lattice_unit(self.n_samples, bound.xi) if bound.enforced else 0.0
+        less = 1.0 - (p + 8) * 2.0**-52  # what kernels clip at: rounding cannot lead beyond the bounds
+        gradient_limit = bound.xi * less if bound.enforced else math.inf
+        target_limit = bound.target_limit if self.loss.name == "squared" else math.inf
+        limits = bound.row_limit * less, target_limit, gradient_limit
+        asked = self.loss.code, int(self.settings.intercept), bound.euclidean, *limits, unit
+        total = np.zeros(p)
+        for X, y in self.rows.pieces():
+            kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient
+
+            def work(piece: tuple[int, int], kernel: Any = kernel, X: Any = X, y: Any = y) -> np.ndarray:
+                out = np.zeros(p)
+                kernel(X, y, theta, asked, out, *piece)
+                return out
+
+            total += sum(self.engine.map(work, row_ranges(len(y))), np.zeros(p))
+        return total
+
+
+def scaled(X: Any, bound: Bound) -> Any:
+    """Rows brought into the ball of a ``features`` bound; a copy, shape (n, d)."""
+    if math.isinf(bound.row_limit):
+        return X
+    square = X * X if bound.euclidean else abs(X)
+    norms = np.asarray(square.sum(axis=1), dtype=np.float64).ravel()
+    norms = np.sqrt(norms) if bound.euclidean else norms
+    factor = bound.row_limit / np.maximum(norms, bound.row_limit)
+    if isinstance(X, np.ndarray):
+        return X * factor[:, None]
+    from scipy import sparse
+
+    return sparse.diags_array(factor) @ X
+
+
+# --- from settings and files to owners that can answer and a learner that can ask
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,50 +147,38 @@ class Setup:
 
     def learner(self) -> Learner:
         """A learner before its first query."""
-        return Learner(
-            self.method,
-            self.n_parameters,
-            self.settings.rounds,
-            step=self.step,
-            lam=self.settings.lambda_,
-            theta_max=self.settings.theta_max,
-            noise=math.sqrt(self.noise_variance / self.n_parameters),
-        )
+        settings, noise = self.settings, math.sqrt(self.noise_variance / self.n_parameters)
+        sizes = {"step": self.step, "lam": settings.lambda_, "theta_max": settings.theta_max, "noise": noise}
+        return Learner(self.method, self.n_parameters, settings.rounds, **sizes)
 
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
     """Check settings against the data, bound gradients and calibrate every owner's noise."""
-    loss = get_loss(settings.loss, data.task, str(data.path))
+    loss = mechanism.get_loss(settings.loss, data.task, str(data.path))
     names = data.names
     epsilons = parse_epsilons(settings.epsilon, names)
     if settings.learner is not None:
         if settings.learner not in names:
             raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
         epsilons[names.index(settings.learner)] = math.inf
-    bound = make_bound(settings, loss, data.owners[0].n_features)
+    bound = mechanism.make_bound(settings, loss, data.owners[0].n_features)
     if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
-        raise ConfigError(
-            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
-        )
+        said = "gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
+        raise ConfigError(f"bound: {said}")
     method, step, smoothness = default_step(settings, loss, bound)
     if Learner(method, 1, settings.rounds, step=step).queries < 1:
-        raise ConfigError(
-            f"rounds: {method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
-        )
+        said = f"{method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
+        raise ConfigError(f"rounds: {said}")
     kappa = data.kappa  # one record can be with so many owners: each may spend the kappa-th part
     owners = [
         Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
         for file, e in zip(data.owners, epsilons, strict=True)
     ]
-    sizes = np.array([owner.n_samples for owner in owners], dtype=float)
     variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     if settings.weights == "budget" and (variances == 0.0).any():
-        raise ConfigError(
-            "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
-            "inf); use size"
-        )
-    shares = sizes if settings.weights == "size" else 1.0 / variances
-    weights = shares / shares.sum()
+        said = "'budget' weighs by inverse noise, and an owner answers without noise (epsilon = inf)"
+        raise ConfigError(f"weights: {said}; use size")
+    weights = mechanism.owner_weights(settings.weights, [owner.n_samples for owner in owners], variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
 
@@ -110,9 +202,8 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         beta = loss.curvature * (bound.row_norm**2 if bound.euclidean else l1) + settings.lambda_
     if settings.step is not None:
         if beta and method in ("constant", "adaptive") and settings.step > 2 / beta:
-            raise ConfigError(
-                f"step: {settings.step:g} is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
-            )
+            said = f"is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
+            raise ConfigError(f"step: {settings.step:g} {said}")
         return method, settings.step, beta
     if method == "strongly_convex" and settings.lambda_ > 0:
         return method, 1.0 / settings.lambda_, beta
@@ -120,19 +211,17 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         return method, 1.0 / beta, beta
     if method in PRINTED:
         letter = "rho" if method == "algorithm1" else "c1"
-        raise ConfigError(f"step: the paper leaves {letter} of {method} to the user; pass --step")
-    if method == "strongly_convex":
-        raise ConfigError("lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda")
-    if loss.name == "hinge":
-        raise ConfigError(
-            f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or "
-            "pass --step"
-        )
-    raise ConfigError(
-        "step: a constant step needs the curvature of the objective, which clipped gradients do not tell; "
-        "write smoothness from public data into a file for --config, or pass --step, or bound features with "
-        "--bound features:R"
-    )
+        wrong = f"step: the paper leaves {letter} of {method} to the user; pass --step"
+    elif method == "strongly_convex":
+        wrong = "lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda"
+    elif loss.name == "hinge":
+        wrong = f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or pass "
+        wrong += "--step"
+    else:
+        wrong = "step: a constant step needs the curvature of the objective, which clipped gradients do not "
+        wrong += "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
+        wrong += "features with --bound features:R"
+    raise ConfigError(wrong)
 
 
 def describe_setup(setup: Setup) -> dict[str, Any]:

@@ -117,16 +117,11 @@ class Steps(ABC):
         """``D c`` of shape (N,)."""
         return self.columns.product(c)
 
-    def transposed_product(self, v: Array) -> Array:
-        """``D.T v`` of shape (d,)."""
-        return self.columns.transposed_product(v)
-
     def at(self, c: Array, intercept: Any) -> Here:
         """A point, with the best intercept there, its loss and gradient, and the loss's slopes."""
         total = np.concatenate([self.product(own) for own in np.atleast_2d(c)])
         found = self.goal.primal(self.problem, total, intercept, self.engine)
-        rows = found.gradient.reshape(self.problem.n_outputs, -1)
-        slope = np.array([self.transposed_product(own) for own in rows]).reshape(c.shape)
+        rows, slope = found.gradient.reshape(self.problem.n_outputs, -1), self.goal.images(found.gradient)
         if self.lead:
             slope = np.concatenate([self.engine.total(rows).reshape(*c.shape[:-1], 1), slope], axis=-1)
         return Here(SpanPoint(c, found.intercept, total, found.loss, found.gradient), slope, found.loss)
@@ -223,10 +218,6 @@ class OneSteps(Steps):
 
     def product(self, c: Array) -> Array:
         return super().product(c) if self.table is None else self.table.product(c, self.engine)
-
-    def transposed_product(self, v: Array) -> Array:
-        table = self.table
-        return super().transposed_product(v) if table is None else table.transposed_product(v, self.engine)
 
     @cached_property
     def _room(self) -> tuple[Array, Array, Array]:

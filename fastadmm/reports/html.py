@@ -10,21 +10,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
+from fastadmm.figures import numbers
+from fastadmm.figures.numbers import format_number, metric_label, plain_value, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
-from fastadmm.reports.plots import (
-    DASHED,
-    INSTALL_HINT,
-    SERIES_COLOURS,
-    Plot,
-    calibration_plot,
-    history_plots,
-    metric_label,
-    safe_label,
-    unit_square,
-)
+from fastadmm.reports import plots
 from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.runs.export import read_coefficients
 from fastadmm.runs.folder import damaged
@@ -46,48 +37,38 @@ def write_records(records: RunRecords, target: Path) -> Path:
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
         raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
-    with damaged(records.path, "a file in it is not what its command wrote"):
-        write_page(target, "report.html.j2", _context(published(records)))
-    return target
-
-
-def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
-    """Fill a template of this package into a page."""
     try:
         import jinja2
     except ImportError as error:
-        raise ConfigError(INSTALL_HINT) from error
+        raise ConfigError(plots.INSTALL_HINT) from error
     loader, strict = jinja2.PackageLoader("fastadmm.reports", "."), jinja2.StrictUndefined
     how: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=loader, undefined=strict, **how)
-    environment.filters |= {"number": format_number, "percent": format_percent}
-    environment.filters |= {"duration": format_duration, "up": round_up, "told": told}
-    # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
-    page = environment.get_template(template).render(context).encode("utf-8", "replace")
-    write_whole(target, page, shared=True)
+    environment.filters |= {"number": format_number, "percent": numbers.format_percent, "up": round_up}
+    environment.filters |= {"duration": numbers.format_duration, "told": numbers.told}
+    with damaged(records.path, "a file in it is not what its command wrote"):
+        page = environment.get_template("report.html.j2").render(_context(published(records)))
+        # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
+        write_whole(target, page.encode("utf-8", "replace"), shared=True)
+    return target
 
 
 def _context(records: RunRecords) -> dict[str, Any]:
     """What the template is filled with: numbers, and the tables and figures made of them."""
     facts, result, evaluation = _facts(records), records.result or {}, records.evaluation
-    parties, data, made = (
-        result.get("parties") or [],
-        records.config.get("data"),
-        records.path / "result.json",
-    )
+    parties, data = result.get("parties") or [], records.config.get("data")
+    made, remedy = records.path / "result.json", "and 'fastadmm resume' makes them again"
     private, compared = is_private(records.privacy, records.config), result.get("comparison")
     compared = compared if isinstance(compared, dict) else {}  # with a model without privacy
     with damaged(records.path / "evaluation.json", "evaluate again"):
         judged = _judged(evaluation, result)
-    with damaged(
-        records.path / "path.json", "delete it and result.json, and 'fastadmm resume' makes them again"
-    ):
+    with damaged(records.path / "path.json", f"delete it and result.json, {remedy}"):
         path = path_section(records.path_table)
     return judged | {
         "title": records.path.resolve().name,
         "facts": facts,
         "bound": _bound(facts),
-        "said": records.said,
+        "records": records,
         "day": f"{datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else "",
         "data": Path(data).name if isinstance(data, str) else "",
         "result": result,
@@ -98,16 +79,13 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "exchanges": _exchanges(result, parties, facts["n_samples"]),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
-        "plots": history_plots(records.history, facts["target"]),
+        "plots": plots.history_plots(records.history, facts["target"]),
         "parties": party_section(parties),
         "coefficients": None if private else coefficient_section(records),
         "limits": limits(records),
         "path": path,
         "worth": worth_section(records),
-        "privacy": records.privacy,
         "comparison": [str(line) for key in ("lines", "warnings") for line in compared.get(key) or []],
-        "config": records.config,
-        "environment": records.environment,
     }
 
 
@@ -131,7 +109,7 @@ def _judged(evaluation: dict[str, Any] | None, result: dict[str, Any]) -> dict[s
             "header": ["metric", "this model"],
             "rows": [[name, format_number(value, 5, zeros=True)] for name, value in plain.items()],
         },
-        "calibration": calibration_plot(calibration) if calibration else None,
+        "calibration": plots.calibration_plot(calibration) if calibration else None,
         "judgement": judgement_section(evaluation),
     }
 
@@ -188,8 +166,8 @@ def _bound(facts: dict[str, Any]) -> str:
     if objective is not None and absolute is not None and absolute >= 0:
         # objective <= best + gap, and best >= objective - gap.
         best = objective - absolute
-        return format_percent(absolute / best) if best > 0 else format_number(round_up(absolute))
-    return format_percent(gap) if gap is not None and gap >= 0 else ""
+        return numbers.format_percent(absolute / best) if best > 0 else format_number(round_up(absolute))
+    return numbers.format_percent(gap) if gap is not None and gap >= 0 else ""
 
 
 def _class_of(result: dict[str, Any], evaluation: dict[str, Any]) -> list[Item]:
@@ -224,17 +202,6 @@ def _exchanges(result: dict[str, Any], parties: list[dict[str, Any]], n: float |
         return []
     note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
     return [("Exchanges", format_number(result["exchanges"]), note)]
-
-
-def told(value: Any) -> str:
-    """A setting as the reader would write it."""
-    if value is None or isinstance(value, bool):
-        return {None: NONE, True: "yes", False: "no"}[value]
-    if isinstance(value, list | tuple):
-        return ", ".join(map(told, value)) or NONE
-    if isinstance(value, dict):
-        return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
-    return str(value)
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -369,7 +336,7 @@ def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _roc(ranking: dict[str, Any]) -> Plot:
+def _roc(ranking: dict[str, Any]) -> plots.Plot:
     curves, interval = ranking["curves"], ranking.get("auc_interval")
     false, true = (np.r_[0.0, curves[f"{name}_positive_rate"]] for name in ("false", "true"))
     best = int(np.argmax(np.abs(true - false)))
@@ -377,15 +344,15 @@ def _roc(ranking: dict[str, Any]) -> Plot:
 
     def draw(figure: Any) -> None:
         ax = figure.add_subplot()
-        unit_square(ax, "false positive rate", "true positive rate", "chance")
-        ax.plot(false, true, color=SERIES_COLOURS[0], label="model")
+        plots.unit_square(ax, "false positive rate", "true positive rate", "chance")
+        ax.plot(false, true, color=plots.SERIES_COLOURS[0], label="model")
         ends = [false[best]] * 2, [false[best], true[best]]
-        ax.plot(*ends, color=SERIES_COLOURS[1], linestyle=DASHED, label="KS")
+        ax.plot(*ends, color=plots.SERIES_COLOURS[1], linestyle=plots.DASHED, label="KS")
         ax.legend(loc="lower right")
 
     said = f"The KS distance is {ranking['ks']:.3f}, at score {ranking['ks_score']:.4g}.{area}"
     said += f" The average precision is {ranking['average_precision']:.3f}."
-    return Plot("ROC", f"Each point is a threshold. {said}", draw)
+    return plots.Plot("ROC", f"Each point is a threshold. {said}", draw)
 
 
 def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
@@ -396,11 +363,6 @@ def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
     return table_of(
         names, rows, title=title, cell=lambda v: v if isinstance(v, str) else _number(v, zeros=True)
     )
-
-
-def plain_value(value: Any) -> bool:
-    """Whether a metric is one number, or none."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def class_table(classes: Any) -> dict[str, Any] | None:
@@ -414,7 +376,7 @@ def class_table(classes: Any) -> dict[str, Any] | None:
 
 def confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
     """Rows by true and predicted class, and what follows from them of two."""
-    names = [safe_label(str(name)) for name in confusion["classes"]]
+    names = [numbers.safe_label(str(name)) for name in confusion["classes"]]
     threshold = confusion.get("threshold")
     title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")
     rows = [

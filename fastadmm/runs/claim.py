@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,18 +117,21 @@ def labels_digest(labels: LabelData) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
-    """Refuse data, or a model to start at, other than those a run began with."""
+def check_provenance(
+    run: Path, began: Any, current: dict[str, Any], partition: Partition, but: Sequence[str] = ()
+) -> None:
+    """Refuse data, or a model to start at, other than those a run began with; but some do not matter."""
     if not isinstance(began, dict) or "content" not in began:
         raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
-    if began == current:
-        return
     what = {
         "test": "the test data are not what",
         "validation": "the validation data are not what",
         "warm_start": "the model to start at is not what",
     }
-    changed = {key for key in began.keys() | current.keys() if began.get(key) != current.get(key)}
+    keys = (began.keys() | current.keys()) - set(but)
+    changed = {key for key in keys if began.get(key) != current.get(key)}
+    if not changed:
+        return
     said = what[min(changed)] if changed <= what.keys() else f"{shown(partition.path)}: not the data that"
     raise InputError(f"{said} {shown(run)} began with (digests differ); train anew")
 

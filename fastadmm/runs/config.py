@@ -197,18 +197,17 @@ def solver_options(config: RunConfig) -> SolverOptions:
     return SolverOptions(**{s.solver: getattr(config, s.name) for s in SETTINGS.values() if s.solver})
 
 
-def sealed_part(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the digest of a ``run.toml`` covers: all but paths, whose content ``provenance`` tells."""
-    return {key: value for key, value in document.items() if key not in PATHS}
-
-
-def check_settings(document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Refuse a ``run.toml`` that was changed after it was written; one of a run by files has no digest."""
+def check_settings(
+    document: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    paths: Sequence[str] = PATHS,
+    remedy: str = "restore it, or start a new run; 'fastadmm resume' takes new limits as options",
+) -> None:
+    """Refuse settings that were changed after they were written; a run by files has no digest."""
     provenance = document.get("provenance")
     if isinstance(provenance, dict):
         content = {key: value for key, value in provenance.items() if key != SEAL}
-        remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
-        sealed = sealed_part({**document, "provenance": content})
+        sealed = {k: v for k, v in {**document, "provenance": content}.items() if k not in paths}
         check_seal(sealed, provenance.get(SEAL), shown(path), remedy)
 
 

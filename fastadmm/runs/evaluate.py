@@ -21,8 +21,7 @@ from fastadmm.problem.class_names import sign_of
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.claim import check_provenance
 from fastadmm.runs.config import recorded
-from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import Display, RunFolder
 from fastadmm.runs.load import check_run, load_run, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.runs.scorecard import score_drift
@@ -75,8 +74,7 @@ def evaluate_tables(
     notes: list[str] = []
     named = TableOptions(label=name, weight=weight)
     read = labels_of(table, rows, named, trained.task, trained.classes, report=notes)
-    about = read.task, read.y, read.classes, read.weight, found.offset
-    labels = LabelData(Path(table.path), len(rows), *about, row_digest="")
+    labels = replace(read, offset=found.offset)
     alike = partial(_same_scores, trained, predictions)
     looks = seen_in_training(Path(model), labels, alike, found.ids)
     how |= {"notes": [*found.notes, *notes], "looks": looks}
@@ -158,9 +156,9 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
         said = "standard errors are exact functions of the private rows, and its budget does not cover them"
         raise ConfigError(f"{shown(run)}: a private run: {said}")
     config = replace(found.config, test=None, warm_start=None, threads=None)
-    loaded = load_run(config, check_run(config, Silent()))
+    loaded = load_run(config, check_run(config, Display()))
     problem, partition = loaded.problem, loaded.partition
-    check_provenance(run, _training(found.provenance), _training(loaded.provenance), partition)
+    check_provenance(run, found.provenance, loaded.provenance, partition, ("test", "warm_start"))
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
     units, notes = _raw_units(model, problem.fit_intercept)
@@ -173,13 +171,6 @@ def infer_run(run: Path, *, covariance: str = "model", level: float = 0.95) -> I
         kept = {key: document[key] for key in ("weights", "level", "ratio", "notes")}
         write_json(run / "inference.json", kept)
     return table
-
-
-def _training(provenance: Any) -> Any:
-    """The part about the rows that the model was trained on."""
-    if not isinstance(provenance, dict):
-        return provenance
-    return {key: value for key, value in provenance.items() if key not in ("test", "warm_start")}
 
 
 def chosen_bins(parties: Sequence[PartyModel]) -> list[str]:

@@ -14,29 +14,14 @@ from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetE
 from fastadmm.files.atomic import shown, storage_errors, write_whole
 from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import is_directory, read_bytes
-from fastadmm.privacy.published import (
-    KEPT_BACK,
-    certificate_of_model,
-    config_of,
-    exact_note,
-    exact_parties,
-    fixed_result,
-    is_private,
-)
+from fastadmm.privacy import published
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import RunFolder, document_in
+from fastadmm.store import model as stored
 from fastadmm.store.coefficients import Coefficients, coefficients
-from fastadmm.store.model import (
-    VERSION,
-    Model,
-    PartyModel,
-    SharedPart,
-    open_model,
-    open_party_model,
-    open_shared_part,
-)
+from fastadmm.store.model import Model, PartyModel, SharedPart
 
 _MODEL_JSON = "fastadmm-model-json"
 
@@ -55,7 +40,7 @@ class Parts:
     def exact(self) -> list[str]:
         """Parties whose weights no epsilon covers, by what each part and all together state."""
         lines = {party.name: party.privacy for party in self.parties}
-        return exact_parties(lines, None if self.shared is None else self.shared.privacy)
+        return published.exact_parties(lines, None if self.shared is None else self.shared.privacy)
 
 
 def open_parts(path: Path, party: str | None = None, named: str = "") -> Parts:
@@ -63,19 +48,19 @@ def open_parts(path: Path, party: str | None = None, named: str = "") -> Parts:
     unknown = InputError if named else ConfigError
     named = named or f"--party {party}"
     if not is_directory(path):
-        own, model_id = open_party_model(path)
+        own, model_id = stored.open_party_model(path)
         if party not in (None, own.name):
             raise InputError(f"{named}, but {shown(path)} holds the weights of {own.name}")
         return Parts([own], None, None, path, model_id)
     if party is None:
-        model = open_model(path)
+        model = stored.open_model(path)
         return Parts(model.parties, model, model.shared, path, model.model_id)
     # The other parties' files need not be here, and are not read.
-    shared, directory = open_shared_part(path)
+    shared, directory = stored.open_shared_part(path)
     if party not in shared.names:
         raise unknown(f"{named}, but the model has {', '.join(shared.names)}")
     path = directory / f"{party}.h5"
-    own, model_id = open_party_model(path)
+    own, model_id = stored.open_party_model(path)
     if model_id not in (None, shared.model_id):
         raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")
     own = replace(own, scale=shared.scales[shared.names.index(party)])
@@ -91,8 +76,8 @@ def open_covered(
     """
     found = open_parts(path, party, at)
     if found.exact and not allow_infinite_epsilon:
-        said = f"{exact_note(found.exact, what)}; if the owner agrees, pass --allow-infinite-epsilon"
-        raise PrivacyBudgetError(f"{shown(found.path)}: {said}")
+        said = f"{shown(found.path)}: {published.exact_note(found.exact, what)}"
+        raise PrivacyBudgetError(f"{said}; if the owner agrees, pass --allow-infinite-epsilon")
     return found
 
 
@@ -103,14 +88,15 @@ def read_coefficients(
     found = open_parts(path, party)
     loss = "" if found.shared is None else found.shared.loss
     table = coefficients(found.model or found.parties[0], references, loss)
-    return replace(table, notes=[*table.notes, *([exact_note(found.exact, "them")] if found.exact else [])])
+    exact = [published.exact_note(found.exact, "them")] if found.exact else []
+    return replace(table, notes=[*table.notes, *exact])
 
 
 def export_party(model: Path, party: str, out: Path, *, force: bool = False, **how: bool) -> None:
     """Write one party's part of a model alone."""
     if out.suffix.lower() != ".h5":
         raise ConfigError(f"export --party: {shown(out)}: end the name with .h5")
-    open_shared_part(model)  # a party's file is no model
+    stored.open_shared_part(model)  # a party's file is no model
     found = open_covered(model, "this part", party, f"--party {party}", **how)
     if found.model_id is None:
         place = shown(found.path)
@@ -124,7 +110,7 @@ def export_model(model: Path, out: Path, *, force: bool = False, **how: bool) ->
     if kind not in (".json", ".onnx"):
         said = "end the name with .json or .onnx, or pass --party for one party's .h5"
         raise ConfigError(f"export: {shown(out)}: {said}")
-    open_shared_part(model)  # a party's file is no model
+    stored.open_shared_part(model)  # a party's file is no model
     found = open_covered(model, "the model", **how).model
     assert found is not None
     if kind == ".json":
@@ -140,7 +126,7 @@ def _model_document(model: Model) -> dict[str, Any]:
     penalty = ("party_lambda", "party_constraint")
     return {
         "format": _MODEL_JSON,
-        "version": VERSION,
+        "version": stored.VERSION,
         "model_id": model.model_id,
         "loss": model.loss,
         "task": model.task,
@@ -149,7 +135,7 @@ def _model_document(model: Model) -> dict[str, Any]:
         "classes": model.classes,
         "positive": None if model.classes is None or len(model.classes) != 2 else model.classes[1],
         "intercept": np.asarray(model.intercept).tolist(),
-        "certificate": certificate_of_model(model.certificate, model.privacy),
+        "certificate": published.certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
         "parties": [_part_document(party) for party in model.parties],
     }
@@ -173,11 +159,11 @@ def _part_document(party: PartyModel) -> dict[str, Any]:
 
 def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     """Put a party's exported part back into a model directory."""
-    shared, directory = open_shared_part(model)
+    shared, directory = stored.open_shared_part(model)
     place = shown(file)
     if file.suffix.lower() == ".json":
         raise ConfigError(f"{place}: JSON is for other programs; import what '--party -o NAME.h5' exports")
-    party, model_id = open_party_model(file)
+    party, model_id = stored.open_party_model(file)
     if model_id != shared.model_id:
         raise InputError(f"{place}: part of another model than {shown(directory)} (model ids differ)")
     if party.name not in shared.names:
@@ -202,7 +188,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
 
 def model_card(model: Path) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read."""
-    shared, directory = open_shared_part(model)
+    shared, directory = stored.open_shared_part(model)
     # The model of a run may be named itself: then the run is around it.
     run, config, result = directory.parent, None, None
     if directory.name == "model":
@@ -210,14 +196,14 @@ def model_card(model: Path) -> dict[str, Any]:
     if config is not None:
         check_settings(config, run / "run.toml")
         result = RunFolder(run).finished()
-    private = is_private(shared.privacy, config)
-    public = fixed_result(result or {}) if private else result or {}
-    about = {key: config_of(config or {}).get(key) for key in ("data", "test")}
+    private = published.is_private(shared.privacy, config)
+    public = published.fixed_result(result or {}) if private else result or {}
+    about = {key: published.config_of(config or {}).get(key) for key in ("data", "test")}
     about |= {key: public.get(key) for key in ("n_samples", "class_rows")}
     said = said_of_model(shared, directory)
     if said is not None and said.claim and result is not None:
         said = said_of_run(run, result, config or {})
-    certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
+    certificate = without_claim(published.certificate_of_model(shared.certificate, shared.privacy), said)
     return {
         "model": {
             "id": shared.model_id,
@@ -240,7 +226,7 @@ def model_card(model: Path) -> dict[str, Any]:
         "data": None if config is None else {key: value for key, value in about.items() if value is not None},
         "asked": None if config is None else {key: config.get(key) for key in ("gap", "rounds")},
         "metrics": None if config is None or private else _metrics(run / "evaluation.json"),
-        "kept_back": KEPT_BACK if private else None,
+        "kept_back": published.KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
         "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
     }
@@ -285,7 +271,7 @@ def card_text(card: dict[str, Any]) -> str:
     if privacy is None:
         return "\n".join([*lines, "Not recorded: nothing is claimed.", ""])
     statement = PrivacyStatement.from_json(privacy)
-    told = _rows(statement.table()) if is_private(statement) else []
+    told = _rows(statement.table()) if published.is_private(statement) else []
     return "\n".join([*lines, statement.one_line(), "", *told])
 
 

@@ -22,10 +22,10 @@ from fastadmm.files.reading import read_json, require_regular, retried
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
-from fastadmm.runs.config import sealed_part, solver_options
-from fastadmm.runs.display import Display, stop_on_signal
-from fastadmm.runs.folder import RoundLog, RunFolder
+from fastadmm.runs.config import solver_options
+from fastadmm.runs.folder import Display, RoundLog, RunFolder, stop_on_signal
 from fastadmm.runs.load import LoadedRun
+from fastadmm.runs.plan import describe_environment
 from fastadmm.runs.result import model_of, result_document, write_statement
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
@@ -43,9 +43,8 @@ def write_settings(
     folder: RunFolder, config: RunConfig, provenance: dict[str, Any], final: Path | None = None
 ) -> None:
     """Write ``run.toml``."""
-    paths = {key: value for key in PATHS if isinstance(value := getattr(config, key), str)}
-    tables = {"provenance": provenance}
-    folder.write_configuration(config.to_toml(), paths, tables, final=final, sealed=sealed_part)
+    paths = {key: value if isinstance(value := getattr(config, key), str) else None for key in PATHS}
+    folder.write_configuration(config.to_toml(), paths, {"provenance": provenance}, final=final)
 
 
 @dataclass
@@ -68,7 +67,7 @@ class Job:
     def fill(self, new: RunFolder) -> None:
         """Write the first files, for :meth:`RunFolder.begin`."""
         write_settings(new, self.config, self.loaded.provenance, self.folder.path)
-        new.write_environment(self.solver.engine.n_threads)
+        new.write_json("environment.json", describe_environment(self.solver.engine.n_threads))
         write_statement(new.path, self.solver, self.run_id)
 
     def restore(self) -> None:
@@ -250,14 +249,14 @@ class PathJob(Job):
             try:
                 chosen = self._choose(fits, stop_requested)
                 k = len(self.grid) - 1 if chosen is None else chosen.chosen
-                points, claims = self._points(k, fits, stop_requested)
+                points = self._points(k, fits, stop_requested)
             except KeyboardInterrupt:
                 if not stop_requested():
                     raise
                 said = f"interrupted after {fits.n_done} fit{'' if fits.n_done == 1 else 's'} of the path"
                 return {"status": str(Status.INTERRUPTED), "message": said, "rounds": 0, "seconds": 0.0}
         folder.check_held()
-        table = _table(points, claims, chosen, k)
+        table = _table(points, chosen, k)
         folder.write_json("path.json", table)
         return self._model_of(points[k], table)
 
@@ -281,32 +280,29 @@ class PathJob(Job):
             monitor=self.display.note,
         )
 
-    def _points(
-        self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]
-    ) -> tuple[list[PathPoint], list[str | None]]:
-        """The path on all rows and what each point claims; a stored k-th one is made again for its proof."""
+    def _points(self, k: int, fits: StoredFits, stop_requested: Callable[[], bool]) -> list[PathPoint]:
+        """The path on all rows; a stored k-th point is made again for its proof."""
         points: list[PathPoint] = []
-        claims: list[str | None] = []
         options, start = solver_options(self.config), self.loaded.start
         with Engine(self.config.threads) as engine:
+
+            def made(lam: float, start: StartingPoint | None) -> PathPoint:
+                problem = replace(self.loaded.problem, lam=lam)
+                point = fit_point(problem, options, engine, start, should_stop=stop_requested)
+                if point.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
+                return point
+
             for j, lam in enumerate(self.grid):
-
-                def make(lam: float = lam, start: StartingPoint | None = start) -> PathPoint:
-                    problem = replace(self.loaded.problem, lam=lam)
-                    point = fit_point(problem, options, engine, start, should_stop=stop_requested)
-                    if point.status is Status.INTERRUPTED:
-                        raise KeyboardInterrupt
-                    return point
-
-                point, claim = fits.point(f"lambda-{j:04d}", make)
-                if j == k and point.proof is None and claim is not None:
+                make = partial(made, lam, start)
+                point = fits.point(f"lambda-{j:04d}", make)
+                if j == k and point.proof is None and point.claim is not None:
                     point = make()  # to the same bits
                 place = f"{j + 1} of {len(self.grid)}"
                 self.display.note(f"lambda {lam:.3g} ({place}), all rows: {point.message}")
                 points.append(point)
-                claims.append(claim)
                 start = StartingPoint(point.weights, point.intercept)
-        return points, claims
+        return points
 
     def _model_of(self, point: PathPoint, table: dict[str, Any]) -> dict[str, Any]:
         """Make the chosen point the run's model; what the result says of it."""
@@ -322,18 +318,16 @@ class PathJob(Job):
         return document | {"path": {key: value for key, value in table.items() if key != "values"}}
 
 
-def _table(
-    points: list[PathPoint], claims: list[str | None], chosen: CrossValidation | None, k: int
-) -> dict[str, Any]:
+def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> dict[str, Any]:
     """What ``path.json`` says; nothing in it depends on time."""
     rows = []
-    for j, (point, claim) in enumerate(zip(points, claims, strict=True)):
+    for j, point in enumerate(points):
         record = point.record.to_json()
         row = {
             "lambda": point.lam,
             **{key: record[key] for key in ("objective", "gap", "gap_absolute")},
             "status": str(point.status),
-            **({} if claim is None else {"claim": claim}),
+            **({} if point.claim is None else {"claim": point.claim}),
             "rounds": point.n_rounds,
             "nonzero": point.n_nonzero,
             "weight_norms": record["weight_norms"],
@@ -390,10 +384,10 @@ class StoredFits:
             gap = math.inf if own["gap"] is None else float(own["gap"])
             return FoldFit(weights, intercept, float(own["loss"]), gap, int(own["rounds"]))
 
-        return self._stored(name, make, told, read)[0]
+        return self._stored(name, make, told, read)
 
-    def point(self, name: str, make: Callable[[], PathPoint]) -> tuple[PathPoint, str | None]:
-        """A fit on all rows, from disk, without its proof, or made and stored; and its claim."""
+    def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
+        """A fit on all rows, from disk, without its proof, or made and stored."""
 
         def told(point: PathPoint) -> dict[str, Any]:
             return {
@@ -402,17 +396,16 @@ class StoredFits:
                 "status": str(point.status),
                 "message": point.message,
                 "history": [record.to_json() for record in point.history],
-                "claim": None if point.proof is None else str(point.proof.claim),
+                "claim": point.claim,
             }
 
         def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
-            own.setdefault("claim", (own.get("proof") or {}).get("claim"))  # as version 0.2 wrote it
+            claim = own["claim"] if "claim" in own else (own.get("proof") or {}).get("claim")
             history = [RoundRecord.from_json(values) for values in own["history"]]
             about = Status(own["status"]), str(own["message"]), history
-            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]))
+            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]), claim=claim)
 
-        point, own = self._stored(name, make, told, read)
-        return point, own["claim"]
+        return self._stored(name, make, told, read)
 
     def _stored(
         self,
@@ -420,8 +413,8 @@ class StoredFits:
         make: Callable[[], Any],
         told: Callable[[Any], dict[str, Any]],
         read: Callable[..., Any],
-    ) -> tuple[Any, dict[str, Any]]:
-        """A fit from disk, or made and stored; and what is stored of it beside its model."""
+    ) -> Any:
+        """A fit from disk, or made and stored."""
         directory, found = self.path / name, None
         with storage_errors(directory, "read"):
             if directory.exists():
@@ -434,19 +427,13 @@ class StoredFits:
                     raise FormatError(f"{place}: {reason}; delete it to fit again") from None
         if found is None:
             found = make()
-            document = told(found)
-            self._write(name, document, found.weights, found.intercept)
+            self._write(name, told(found), found.weights, np.asarray(found.intercept, dtype=np.float64))
         self.n_done += 1
-        return found, document
+        return found
 
     def _write(
-        self,
-        name: str,
-        document: dict[str, Any],
-        weights: list[np.ndarray],
-        intercept: Any,
+        self, name: str, document: dict[str, Any], weights: list[np.ndarray], held: np.ndarray
     ) -> None:
-        held = np.asarray(intercept, dtype=np.float64)
         if not all(np.isfinite(x).all() for x in (held, *weights)):
             said = "has weights that are not finite; bring the features to one scale"
             raise InputError(f"path: fit {name} {said}")

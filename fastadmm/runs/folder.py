@@ -1,33 +1,28 @@
-"""One run, one folder: its names, who works in it, and how anything gets into it."""
+"""One run, one folder: its names, who works in it, how anything gets into it, and where it shows that."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
-from fastadmm.files.atomic import (
-    atomic_directory,
-    refuse_parent,
-    shown,
-    storage_errors,
-    write_json,
-    write_toml,
-    write_whole,
-)
+from fastadmm.files import atomic
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.modes import lock_file, owner_only
 from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.runs.plan import describe_environment
 from fastadmm.solver.history import RoundRecord
 
 
@@ -121,7 +116,7 @@ class RunFolder:
             if out.is_dir() and out.samefile(os.curdir):
                 raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
         refuse_to_forget(self.ledger)
-        refuse_parent(out)
+        atomic.refuse_parent(out)
 
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
@@ -130,7 +125,7 @@ class RunFolder:
         with ExitStack() as stack:
             if force and self.path.is_dir():
                 stack.enter_context(run_lock(self.path))
-            with atomic_directory(self.path, force=force, marker=marker, only=own) as directory:
+            with atomic.atomic_directory(self.path, force=force, marker=marker, only=own) as directory:
                 fill(RunFolder(directory, self.kind))
                 self.check_held = stack.enter_context(run_lock(directory, self.path))
             yield
@@ -152,11 +147,7 @@ class RunFolder:
 
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
         """Write a JSON document, whole or not at all."""
-        write_json(self.path / name, document)
-
-    def write_environment(self, n_threads: int) -> None:
-        """Write what the run runs on."""
-        self.write_json("environment.json", describe_environment(n_threads))
+        atomic.write_json(self.path / name, document)
 
     def write_configuration(
         self,
@@ -165,15 +156,15 @@ class RunFolder:
         tables: Mapping[str, Any],
         *,
         final: Path | None = None,
-        sealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write the configuration."""
+        """Write the configuration; provenance gets a digest of all but paths, whose content it tells."""
         place = self if final is None else RunFolder(final, self.kind)
         relative = {key: place.relative(value) for key, value in paths.items() if value is not None}
         document = {**values, **relative, **tables}
-        if sealed is not None:
-            document["provenance"] = {**document["provenance"], SEAL: seal_of(sealed(document))}
-        write_toml(self.configuration, document)
+        if "provenance" in document:
+            sealed = seal_of({key: value for key, value in document.items() if key not in paths})
+            document["provenance"] = {**document["provenance"], SEAL: sealed}
+        atomic.write_toml(self.configuration, document)
 
     def relative(self, path: str | Path) -> str:
         """A path as seen from the run, so that a folder with data and run can be moved as a whole."""
@@ -245,7 +236,7 @@ class RoundLog:
     def __init__(self, path: Path, keep_rounds: int = 0) -> None:
         self.path = path
         if path.exists():
-            write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
+            atomic.write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
         with storage_errors(path):
             self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
 
@@ -277,3 +268,45 @@ class RoundLog:
         """Close the file."""
         with storage_errors(self.path):
             self._file.close()
+
+
+# --- where a run shows what it does, and how it is told to end ---------------------------------------------
+
+
+class Display:
+    """Where a run shows what it does; of itself it shows nothing."""
+
+    def _nothing(self, *what: Any) -> None:
+        """Show nothing."""
+
+    note = _nothing  # one line
+    start = _nothing  # rounds begin: the target, and the most of them; of owners the most alone
+    round = _nothing  # one round is done
+    stop = _nothing  # rounds are over
+    coalition = _nothing  # names of all parties, a coalition that is done, and how many are of how many
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP end the run after the current round; a second one ends it at once."""
+    received = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals belong to the main thread
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Under nohup it is ignored, and stays so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield lambda: received > 0
+    finally:
+        for number, previous in old.items():
+            signal.signal(number, previous)

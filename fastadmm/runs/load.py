@@ -17,28 +17,31 @@ from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.judging.looks import say, separation
+from fastadmm.privacy.accounts import feature_account
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import private_solver
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.claim import model_digest, provenance_of
-from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
-from fastadmm.runs.display import Display, Notes
+from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded, solver_options
+from fastadmm.runs.folder import Display
 from fastadmm.runs.plan import SHARE, Plan, available_memory, check_limit, make_plan
-from fastadmm.runs.result import class_rows, make_solver, unproved_parties
+from fastadmm.runs.result import class_rows, label_account_of, ledger_of, unproved_parties
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
-from fastadmm.store.streamed import load_block
-from fastadmm.store.table_columns import column_values, table_columns
+from fastadmm.store.streamed import column_values, load_block, table_columns
 
 #: A partition, that of test rows, and the loss.
 Opened = tuple[Partition, Partition | None, Loss]
@@ -54,7 +57,7 @@ class CheckedRun:
     plan: Plan
 
 
-def check_run(config: RunConfig, display: Notes, *, whole: bool = False) -> CheckedRun:
+def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test, loss = open_run(config)
     plan, free = plan_of(config, (partition, test, loss), partition.parties, Engine(config.threads).n_threads)
@@ -161,11 +164,29 @@ class LoadedRun:
     early: EarlyStopping | None
     spilled: bool
     class_rows: dict[str, Any]  # training rows of each class, as result.json has them
-    looks: tuple[str, ...]  # what was seen and shown
+    looks: list[str]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
-        """A new solver for the run."""
-        made = make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+        """A new solver for the run, as its configuration asks for."""
+        problem, options, settings = self.problem, solver_options(config), config.privacy
+        made: Run
+        if isinstance(settings, DifferentialPrivacy):
+            made = private_solver(
+                problem,
+                options,
+                settings,
+                run / "messages",
+                [party.content_digest for party in self.partition.parties],
+                ledger=Ledger(ledger_of(config, run)),
+                run=run_id,
+                unproved=unproved_parties(settings, self.partition),
+                accounts=[feature_account(party) for party in self.partition.parties],
+                label_account=label_account_of(self.partition.labels, problem.names, settings),
+            )
+        elif config.ledger is not None:
+            raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
+        else:
+            made = Solver(problem, options, start=self.start, early=self.early)
         if self.spilled:
             made.spill(run)
         return made
@@ -282,7 +303,7 @@ def load_run(
         provenance["warm_start"] = model_digest(model)
     # In a private run noise covers no such count.
     classes = class_rows(partition.labels) if config.privacy.mode == "none" else {}
-    looks = tuple(doubts(partition.task, loss))
+    looks = doubts(partition.task, loss)
     return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0, classes, looks)
 
 
@@ -340,7 +361,7 @@ def look_at(
             lines += seen_by_ids(trained.labels, asked, headers, alike=alike)
     for line in lines:
         display.note(line)
-    return replace(loaded, looks=(*loaded.looks, *lines))
+    return replace(loaded, looks=[*loaded.looks, *lines])
 
 
 def partition_looks(partition: Partition, alignment: Path | None = None) -> list[str]:

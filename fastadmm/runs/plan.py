@@ -32,20 +32,16 @@ _PACKAGES = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas")
 
 def describe_environment(n_threads: int) -> dict[str, Any]:
     """Versions, machine and threads, as plain values; no host names or paths."""
+    model = _line("/proc/cpuinfo", "model name").partition(":")[2].strip()
     return {
         "fastadmm": __version__,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": model or platform.processor() or "unknown",
         "cores": os.cpu_count(),
         "threads": n_threads,
     }
-
-
-def _processor() -> str:
-    line = _line("/proc/cpuinfo", "model name")
-    return line.split(":", 1)[1].strip() if line else platform.processor() or "unknown"
 
 
 def _line(path: str, name: str) -> str:
@@ -107,11 +103,7 @@ def _address_space() -> int | None:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return None
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
-    except OSError:
-        return most
-    return max(0, most - int(pages) * resource.getpagesize())
+    return max(0, most - (_amount("/proc/self/status", "VmSize") or 0))
 
 
 #: Python, NumPy, SciPy, h5py, Numba and the compiled kernels: the peak of a run on a few rows, of the
@@ -155,8 +147,7 @@ class Plan:
     factorisation: int = 0  # preparing the x-updates
     state: int = 0  # messages, z, u and work vectors
     acceleration: int = 0  # anderson history
-    test_streamed: bool = False  # whether some block of the test partition is streamed
-    streamed_tests: list[bool] = field(default_factory=list)
+    streamed_tests: list[bool] = field(default_factory=list)  # which blocks of the test partition are
     spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
 
     @property
@@ -173,7 +164,7 @@ class Plan:
     @property
     def limited(self) -> bool:
         """Whether the limit changes how the run works."""
-        return self.spilled > 0 or self.test_streamed or any(p.streamed for p in self.parties)
+        return self.spilled > 0 or any([*self.streamed_tests, *(p.streamed for p in self.parties)])
 
     @property
     def parts(self) -> str:
@@ -195,12 +186,12 @@ class Plan:
         if self.spilled:
             most = format_bytes(self.spilled)
             lines.append(f"messages: in a scratch file in the run directory, up to {most}")
-        return [*lines, "test partition: streamed"] if self.test_streamed else lines
+        return [*lines, "test partition: streamed"] if any(self.streamed_tests) else lines
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
         document = asdict(self)
-        del document["streamed_tests"]
+        document["test_streamed"] = any(document.pop("streamed_tests"))
         for party in document["parties"]:
             own = party.pop("lam")
             party |= {} if own is None else {"lambda": own}
@@ -239,21 +230,12 @@ def make_plan(
     placed, streamed = _placed(whole, blocks, n_threads)
     if limit is not None and placed.total > limit and config.privacy.mode == "none" and not config.path:
         placed, streamed = _placed(_spilled(whole, scheme, shape, config), blocks, n_threads)
-    own, streamed_tests = config.party_lambda, streamed[len(parties) :]
-    planned = [
-        PartyPlan(
-            p.name,
-            p.n_features,
-            p.kind,
-            away,
-            update,
-            _pointer_bytes(p) if away else _memory_bytes(p),
-            None if own is None else own.get(p.name, config.lambda_),
-        )
-        for p, away, update in zip(parties, streamed, scheme.updates(shape, config))
-    ]
-    any_test = any(streamed_tests)
-    return replace(placed, parties=planned, test_streamed=any_test, streamed_tests=streamed_tests)
+    planned = []
+    for p, away, update in zip(parties, streamed, scheme.updates(shape, config)):
+        held = _pointer_bytes(p) if away else _memory_bytes(p)
+        lam = None if config.party_lambda is None else config.party_lambda.get(p.name, config.lambda_)
+        planned.append(PartyPlan(p.name, p.n_features, p.kind, away, update, held, lam))
+    return replace(placed, parties=planned, streamed_tests=streamed[len(parties) :])
 
 
 def _spilled(plan: Plan, scheme: Scheme, shape: Shape, config: RunConfig) -> Plan:

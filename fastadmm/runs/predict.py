@@ -19,21 +19,13 @@ from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.export import open_covered
 from fastadmm.runs.load import refuse_exposures
-from fastadmm.store.elements import (
-    array_dataset,
-    read_array,
-    read_attribute,
-    read_ids,
-    read_positive,
-    verified_digest,
-    write_array,
-)
+from fastadmm.store import elements as h5
+from fastadmm.store.block_file import IdWriter
 from fastadmm.store.h5file import create_h5, read_h5, refuse_packed
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import Model, PartyModel, SharedPart, open_model, open_shared_part
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
-from fastadmm.store.writer import IdWriter
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -162,7 +154,7 @@ def write_contribution(path: str | os.PathLike[str], found: Contribution, *, for
     with create_h5(path, CONTRIBUTION, force=force) as file:
         file.attrs["name"], file.attrs["model-id"] = found.name, found.model_id
         file.attrs["n_samples"] = np.int64(len(found.values))
-        write_array(file, "contribution", np.asarray(found.values, dtype=np.float64))
+        h5.write_array(file, "contribution", np.asarray(found.values, dtype=np.float64))
         writer = IdWriter(file, path)
         writer.append(writer.prepare(found.ids, len(found.values)))
         file.attrs["row-digest"] = writer.close()
@@ -172,13 +164,14 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
     """Read a contribution file and check it."""
     place = shown(path)
     with read_h5(path, CONTRIBUTION) as file:
-        name = check_party_name(read_attribute(file, "name", str), f"{place}: attribute 'name'", FormatError)
-        model_id = read_attribute(file, "model-id", str)
-        n = read_positive(file, "n_samples")
-        refuse_packed(array_dataset(file, "contribution"))  # it comes from others
-        values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
-        verified_digest(file, n)
-        ids = read_ids(file, n)
+        name = h5.read_attribute(file, "name", str)
+        check_party_name(name, f"{place}: attribute 'name'", FormatError)
+        model_id = h5.read_attribute(file, "model-id", str)
+        n = h5.read_positive(file, "n_samples")
+        refuse_packed(h5.array_dataset(file, "contribution"))  # it comes from others
+        values = np.asarray(h5.read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
+        h5.verified_digest(file, n)
+        ids = h5.read_ids(file, n)
     if (row := first_not_finite(values)) is not None:
         raise FormatError(f"{place}: key 'contribution': row {row + 1} is not finite")
     return Contribution(name, model_id, values, ids, place=place)

@@ -30,15 +30,9 @@ from fastadmm.data_tools.predict_tables import row_features
 from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory, json_of
+from fastadmm.runs import predict
 from fastadmm.runs.export import open_covered
-from fastadmm.runs.predict import (
-    Contribution,
-    checked_contributions,
-    columns_of,
-    first_not_finite,
-    make_predictions,
-    weights_of_party,
-)
+from fastadmm.runs.predict import Contribution
 from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 from fastadmm.version import __version__
 
@@ -93,7 +87,8 @@ class Service:
         if not isinstance(entries, list) or not entries:
             raise InputError("request: 'contributions': the list of all parties' contributions is needed")
         given = [self._given(entry) for entry in entries]
-        return self._predictions(checked_contributions(self.shared, given, "request"), given[0].ids.tolist())
+        values = predict.checked_contributions(self.shared, given, "request")
+        return self._predictions(values, given[0].ids.tolist())
 
     def _given(self, entry: Any) -> Contribution:
         if not isinstance(entry, dict):
@@ -124,14 +119,14 @@ class Service:
         found = row_features(self.parties, rows)
         values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
         for own in values:
-            if (row := first_not_finite(own)) is not None:
+            if (row := predict.first_not_finite(own)) is not None:
                 raise InputError(f"request: row {row + 1}: the contribution is not finite")
         return values, found.notes, _ids(document, len(rows), "request")
 
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
         assert self.shared is not None
-        found = make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None))
-        columns = columns_of(found) | {"id": ids}
+        found = predict.make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None))
+        columns = predict.columns_of(found) | {"id": ids}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"model_id": self.model_id, "predictions": rows}
 
@@ -168,7 +163,7 @@ def open_service(path: Path, party: str | None, combine: bool, max_rows: int, **
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not whole:
-        weights, model_id = weights_of_party(path, party, path, **how)
+        weights, model_id = predict.weights_of_party(path, party, path, **how)
         return Service([weights], None, model_id, max_rows)
     found = open_covered(path, "scores of chosen rows", **how)
     service = Service(found.parties, found.shared, str(found.model_id), max_rows)
@@ -323,9 +318,8 @@ def listen(host: str, port: int) -> socket.socket:
             errno.EADDRINUSE: f"--port {port}: is in use: choose another one, or 0 for any",
             errno.EACCES: f"--port {port}: not allowed: choose one above 1023",
         }
-        raise ConfigError(
-            said.get(error.errno or 0, f"--host {host}: is no address of this machine")
-        ) from None
+        other = f"--host {host}: is no address of this machine"
+        raise ConfigError(said.get(error.errno or 0, other)) from None
 
 
 class _Server(uvicorn.Server):

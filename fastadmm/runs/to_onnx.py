@@ -8,16 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.data_tools.cell_tables import (
-    OTHERWISE_WRITTEN,
-    check_readable,
-    codes_of,
-    dates_of,
-    evidence_of,
-    input_names,
-    is_text,
-    na_numbers,
-)
+from fastadmm.data_tools import predict_tables as cells
 from fastadmm.data_tools.encoding import encoder_of
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import write_whole
@@ -26,8 +17,7 @@ from fastadmm.problem.log_link_losses import Poisson
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.multinomial import Multinomial
-from fastadmm.store.cell_reading import CellReading
-from fastadmm.store.encoder import ColumnEncoding
+from fastadmm.store.encoder import CellReading, ColumnEncoding
 from fastadmm.store.model import Model, PartyModel
 
 #: Versions of the operators, by domain; runtimes since 2024 know them.
@@ -63,7 +53,7 @@ class _Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
-        self._names = input_names(model.parties)
+        self._names = cells.input_names(model.parties)
         self._taken = {name for names in self._names for name in names}
 
     def _new(self, name: str) -> str:
@@ -114,8 +104,9 @@ class _Graph:
 
     def _column(self, party: str, name: str, column: ColumnEncoding, missing: str) -> str:
         """Features of one column, and its input."""
-        check_readable(column, party)
-        text, kinds, reading = is_text(column), self._onnx.TensorProto, CellReading.parse(column.reading)
+        cells.check_readable(column, party)
+        text, kinds = cells.is_text(column), self._onnx.TensorProto
+        reading = CellReading.parse(column.reading)
         words = "number" if reading.kind == "number" else reading.words()
         words = "category" if column.levels is not None else words
         told = f"{party}, {column.name}: {words}; missing: {'empty text' if text else 'NaN'}"
@@ -124,7 +115,7 @@ class _Graph:
         if column.levels is not None:
             return self._category(name, column, missing)
         if text:
-            dates = dates_of(column)
+            dates = cells.dates_of(column)
             place = self._codes(name, {date: i for i, date in enumerate(dates)}, len(dates))
             # What is no date becomes infinite, and so no score.
             name = self._add("Gather", [*dates.values(), math.inf], place)
@@ -137,7 +128,7 @@ class _Graph:
         )  # fmt: skip
 
     def _number(self, x: str, column: ColumnEncoding, missing: str) -> str:
-        for number in na_numbers(column):
+        for number in cells.na_numbers(column):
             x = self._add("Where", self._add("Equal", x, number), math.nan, x)
         bins, absent = column.bins, self._add("IsNaN", x)
         known = bins is not None and bins.knows_missing
@@ -164,11 +155,11 @@ class _Graph:
     def _category(self, name: str, column: ColumnEncoding, missing: str) -> str:
         count = len(column.levels or ())
         unseen = count + 1
-        code = self._codes(name, codes_of(column), unseen)
-        odd = self._add("RegexFullMatch", name, pattern=OTHERWISE_WRITTEN)
+        code = self._codes(name, cells.codes_of(column), unseen)
+        odd = self._add("RegexFullMatch", name, pattern=cells.OTHERWISE_WRITTEN)
         refused = self._add("And", odd, self._add("Equal", code, unseen))
         if column.bins is not None:
-            features = self._add("Gather", evidence_of(column, missing), code)
+            features = self._add("Gather", cells.evidence_of(column, missing), code)
         else:
             if missing == "refuse":
                 refused = self._add("Or", refused, self._add("Equal", code, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,12 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
+from fastadmm.runs import load
 from fastadmm.runs.claim import check_provenance, model_digest
 from fastadmm.runs.config import read_config, recorded, solver_options
-from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.fit import Fit, PathJob, write_settings
-from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import (
-    CheckedRun,
-    LoadedRun,
-    check_run,
-    load_run,
-    look_at,
-    open_run,
-    plan_of,
-)
+from fastadmm.runs.fit import Fit, Job, PathJob, write_settings
+from fastadmm.runs.folder import Display, RunFolder
+from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.plan import Plan, check_limit
 from fastadmm.runs.result import new_run_id, read_run_id
 from fastadmm.schemes.registry import choose_scheme
@@ -47,6 +39,30 @@ from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
 
+def led(work: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
+
+    @wraps(work)
+    def leading(*given: Any, comm: Comm | None = None, **how: Any) -> dict[str, Any]:
+        if comm is None:
+            return work(*given, **how)
+        comm.apart = False
+        status, problem = Status.INTERRUPTED.value, None
+        try:
+            result = work(*given, comm=comm, **how)
+            status = str(result["status"])
+            return result
+        except FastadmmError as error:
+            problem = type(error), str(error)
+            raise
+        finally:
+            if not comm.apart:
+                comm.first(("end", (status, problem)))
+
+    return leading
+
+
+@led
 def start_run(
     config: RunConfig,
     out: Path,
@@ -56,20 +72,13 @@ def start_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Train a model into a new run directory."""
-    return led(comm, lambda: _start(config, RunFolder(out), force, display or Silent(), comm))
-
-
-def _start(
-    config: RunConfig, folder: RunFolder, force: bool, display: Display, comm: Comm | None
-) -> dict[str, Any]:
-    out = folder.path
+    folder, display = RunFolder(out), display or Display()
     try:
         folder.refuse_existing(force)
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    kind = PathJob if config.path else Fit
-    job = kind(folder, config, _loaded(config, display, comm), new_run_id(), display)
+    job = _job(folder, config, _loaded(config, display, comm), new_run_id(), display)
     if comm is not None:
         job.solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
@@ -91,6 +100,10 @@ def _start(
         raise error if place in str(error) else InputError(f"{place}: {error}") from None
 
 
+def _job(folder: RunFolder, config: RunConfig, *about: Any) -> Job:
+    return (PathJob if config.path else Fit)(folder, config, *about)
+
+
 def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun:
     """The data of a run; with workers, which :func:`led` has, on each of them its rows."""
     if comm is not None:
@@ -99,10 +112,11 @@ def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> LoadedRun
         found = _load(config, comm, display)
         comm.apart = False
         return found
-    checked, private = check_run(config, display), config.privacy.mode != "none"
-    return look_at(checked, load_run(config, checked), private, config.validation, display)
+    checked, private = load.check_run(config, display), config.privacy.mode != "none"
+    return load.look_at(checked, load.load_run(config, checked), private, config.validation, display)
 
 
+@led
 def resume_run(
     run: Path,
     *,
@@ -111,13 +125,7 @@ def resume_run(
     comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its last checkpoint, without changes to the result of one never interrupted."""
-    return led(comm, lambda: _resume(RunFolder(run), changes, display or Silent(), comm))
-
-
-def _resume(
-    folder: RunFolder, changes: dict[str, Any] | None, display: Display, comm: Comm | None
-) -> dict[str, Any]:
-    run = folder.path
+    folder, display = RunFolder(run), display or Display()
     folder.require()
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     found = recorded(run, changes)
@@ -131,8 +139,7 @@ def _resume(
         loaded = _loaded(config, display, None if config.path else comm)
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
-        kind = PathJob if config.path else Fit
-        job = kind(folder, config, loaded, read_run_id(run), display)
+        job = _job(folder, config, loaded, read_run_id(run), display)
         job.restore()
         if changes:
             # First, so that a kill between the two never leaves an old result beside new limits.
@@ -183,9 +190,9 @@ def _finished(
 _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
 
 
-def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
+def plan_run(config: RunConfig) -> Plan:
     """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
-    return check_run(config, display or Silent(), whole=True).plan
+    return load.check_run(config, Display(), whole=True).plan
 
 
 # --- rows that several workers share: each reads labels, and its rows; rank 0 writes ------------------------
@@ -219,24 +226,6 @@ class _SharedRun(LoadedRun):
         return made
 
 
-def led(comm: Comm | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
-    if comm is None:
-        return work()
-    comm.apart = False
-    status, problem = Status.INTERRUPTED.value, None
-    try:
-        result = work()
-        status = str(result["status"])
-        return result
-    except FastadmmError as error:
-        problem = type(error), str(error)
-        raise
-    finally:
-        if not comm.apart:
-            comm.first(("end", (status, problem)))
-
-
 def follow_run(comm: Comm) -> str:
     """What every rank but 0 does in a run: its settings are rank 0's."""
     status, error = follow(comm, _Follower(comm))
@@ -262,7 +251,7 @@ class _Follower:
 
     def load(self, config: RunConfig) -> None:
         """Read this worker's rows."""
-        self.config, self.loaded = config, _load(config, self.comm, Silent())
+        self.config, self.loaded = config, _load(config, self.comm, Display())
 
     def new(self, run: Path) -> None:
         """Make a solver."""
@@ -274,7 +263,7 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     refused = {f"key {key!r}: {what}": getattr(config, key) for key, what in _NOT_YET.items()}
     comm.agreed(lambda: _refuse(refused | {"privacy: a private run": config.privacy.mode != "none"}))
     given = config if comm.rank == 0 else replace(config, test=None)  # rank 0 keeps test rows
-    partition, test, loss = comm.agreed(lambda: open_run(given))
+    partition, test, loss = comm.agreed(lambda: load.open_run(given))
     comm.agreed(lambda: _compare(partition, comm))
     n = partition.n_samples
     engine = comm.agreed(lambda: RowEngine(comm, n, 1))
@@ -283,13 +272,13 @@ def _load(config: RunConfig, comm: Comm, display: Display) -> _SharedRun:
     columns = ", ".join(f"{p.name}: {p.n_features}" for p in parts)
     display.note(f"{n} samples, {len(parts)} parties ({columns} features), {comm.size} worker(s)")
     opened = partition, test, loss
-    plan, free = plan_of(given, opened, parts, engine.n_threads, workers_here(comm))
+    plan, free = load.plan_of(given, opened, parts, engine.n_threads, workers_here(comm))
     comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
     for line in plan.lines(whole=False):
         display.note(f"each worker: {line}")
-    checked = CheckedRun(partition, test, loss, plan)
+    checked = load.CheckedRun(partition, test, loss, plan)
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
-    whole = comm.agreed(lambda: load_run(given, checked, elsewhere))  # all rows, without their blocks
+    whole = comm.agreed(lambda: load.load_run(given, checked, elsewhere))  # all rows, without their blocks
     comm.agreed(lambda: refuse_unshared(whole.problem, solver_options(given)))
     for line in whole.looks:
         display.note(line)

@@ -332,12 +332,6 @@ class JointRegressor(RegressorMixin, _SharingModel):
     _task = "regression"
     _default_loss = "squared"
 
-    def _encoded_targets(self, y: Array, loss: Loss) -> tuple[Array, Loss]:
-        return y, loss
-
-    def _model(self, coef: Array, intercept: float) -> dict[str, Any]:
-        return {"coef_": coef, "intercept_": float(intercept)}
-
     def predict(self, X: Any, offset: Any = None) -> Array:
         """Predicted target of each sample.
 

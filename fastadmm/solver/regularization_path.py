@@ -13,8 +13,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.method.certificate import penalty_unit, primal_value
-from fastadmm.method.class_certificate import class_primal_value
+from fastadmm.method.certificate import penalty_unit
+from fastadmm.method.class_certificate import best_primal
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
@@ -35,6 +35,7 @@ class PathPoint(SolveResult):
     """The model at one value of lambda. Shapes: each of weights (d_m,); intercept (C,)."""
 
     lam: float = math.nan  # per mean loss
+    claim: str | None = None  # what its proof claims
 
     @property
     def n_rounds(self) -> int:
@@ -71,12 +72,9 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     regularizers = problem.party_regularizers
     if any(r.shares == (0.0, 0.0) for r in regularizers):
         raise ConfigError("path: regularizer none has no lambda; choose l2, l1, elastic_net or group_lasso")
-    total, vector = np.zeros(problem.message_size), problem.loss.vector
+    total = np.zeros(problem.message_size)
     with engine.limited():
-        if vector:
-            primal = class_primal_value(problem, total, np.zeros(problem.n_outputs), engine)
-        else:
-            primal = primal_value(problem, total, 0.0, engine)
+        primal = best_primal(problem, total, 0.0, engine)
         if all(r.shares[0] > 0.0 for r in regularizers):
             found = 0.0
             for block, r in zip(problem.blocks, regularizers):
@@ -164,7 +162,9 @@ def fit_point(
 ) -> PathPoint:
     """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open."""
     solver = Solver(problem, options, engine, start=start)
-    return PathPoint(**vars(run_rounds(solver, should_stop=should_stop)), lam=problem.lam)
+    found = run_rounds(solver, should_stop=should_stop)
+    claim = None if found.proof is None else str(found.proof.claim)
+    return PathPoint(**vars(found), lam=problem.lam, claim=claim)
 
 
 def path(

@@ -77,7 +77,7 @@ class Solver(Run):
             if early is not None:
                 early = replace(early, rows=self.centring.rows(early.rows))
             if start is not None:
-                start = replace(start, intercept=self._inner(start.weights, start.intercept))
+                start = replace(start, intercept=self._shifted(start.weights, start.intercept, 1.0))
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
         self.lowest: LowestModel | None = None
@@ -126,15 +126,11 @@ class Solver(Run):
     def intercept(self) -> Any:
         """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
         weights = [] if self.centring is None else self.method.weights()
-        return self._outer(weights, self.method.intercept)
+        return self._shifted(weights, self.method.intercept, -1.0)
 
-    def _inner(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
-        """The intercept for centred columns, of a model of the columns themselves."""
-        return intercept if self.centring is None else self.centring.shifted(weights, intercept, 1.0)
-
-    def _outer(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
-        """Inverse of :meth:`_inner`."""
-        return intercept if self.centring is None else self.centring.shifted(weights, intercept, -1.0)
+    def _shifted(self, weights: Sequence[np.ndarray], intercept: Any, sign: float) -> Any:
+        """The intercept for centred columns, of a model of the columns themselves (1), or back (-1)."""
+        return intercept if self.centring is None else self.centring.shifted(weights, intercept, sign)
 
     @property
     def coordinator(self) -> Any:
@@ -283,8 +279,17 @@ class Solver(Run):
         self.proof, self.proof_round = proof, record.round
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
-        asked = self.options.gap, self.options.gap_absolute
-        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, asked))
+        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, self._asked))
+
+    @property
+    def _asked(self) -> tuple[float, float]:
+        """The gaps that are to be proved: relative, and per mean loss."""
+        return self.options.gap, self.options.gap_absolute
+
+    @property
+    def _last_proof(self) -> Proof | None:
+        """What is proved of the last round's model."""
+        return self.proof if self.proof_round == self.n_rounds else None
 
     @property
     def _kept_round(self) -> int | None:
@@ -303,7 +308,7 @@ class Solver(Run):
             with self.engine.limited():
                 self.kept_proof = yield from self._proof_elsewhere(kept.intercept, True)
             kept.record = told_by(self.kept_proof, kept.record)
-        elif self.proof_round != self.n_rounds:
+        elif self._last_proof is None:
             yield from self._prove_round(record)
         return True
 
@@ -313,29 +318,27 @@ class Solver(Run):
         known = [] if witness is None else [witness]
         if not (known or smooth):
             known.append(np.zeros(self.problem.message_size))  # the loss's own least value
-        inner = self._inner(weights, intercept)
-        asked = self.options.gap, self.options.gap_absolute
+        inner = self._shifted(weights, intercept, 1.0)
         with self.engine.limited():
             # Under squared l2, what rounds claim is what the vector proves that they keep, if they keep one.
             duals: list[np.ndarray | None] = [*[None] * smooth, *known]
             duals = duals[::-1] if self.problem.is_ridge else duals
-            proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
+            proof = prove(self.problem, weights, inner, duals, self.engine, *self._asked)
             if proof.settled or not self.options.gap > 0.0:
                 return proof
             near = None if smooth else known[0]
             u = refined_dual(self.problem, weights, inner, near, self.engine)
             if u is None:
                 return proof
-            return proof.better(prove(self.problem, weights, inner, [u], self.engine, *asked))
+            return proof.better(prove(self.problem, weights, inner, [u], self.engine, *self._asked))
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
         if not self.problem.convex or self.diverged:
             return None
         if not self.driver.local:
-            of_last = self.proof if self.proof_round == self.n_rounds else None
-            return self.kept_proof if kept and self._kept_round is not None else of_last
-        if not kept and self.proof_round == self.n_rounds:
-            return self.proof
+            return self.kept_proof if kept and self._kept_round is not None else self._last_proof
+        if not kept and self._last_proof is not None:
+            return self._last_proof
         proof, held = self.prove(weights, intercept), self._kept if kept else None
         if held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
@@ -397,10 +400,10 @@ class Solver(Run):
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self.proof is not None and self.proof_round == record.round:
-            if self.proof.claim is Claim.CONTRADICTION:
+        elif (proof := self._last_proof) is not None:
+            if proof.claim is Claim.CONTRADICTION:
                 return Status.CONTRADICTION
-            if self.proof.settled:
+            if proof.settled:
                 return Status.CONVERGED
             if self.attempts.in_vain:
                 return Status.AT_ROUNDING
@@ -418,7 +421,7 @@ class Solver(Run):
 
     def _proves_enough(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached, among all models."""
-        wanted, absolute = self.options.gap, self.options.gap_absolute
+        wanted, absolute = self._asked
         return record.gap <= wanted > 0.0 or record.gap_absolute <= absolute > 0.0
 
     def describe(self, status: Status, record: RoundRecord) -> str:
@@ -445,8 +448,8 @@ class Solver(Run):
             between: dict[str, Any] = {"bound": self.method.bound}
             if self.method.witness is not None:
                 between["witness"] = self.method.witness
-            if self.proof is not None and self.proof_round == self.n_rounds:
-                between["proof"] = exported(self.proof)
+            if self._last_proof is not None:
+                between["proof"] = exported(self._last_proof)
             saved["between"] = between
         return saved
 
@@ -555,7 +558,7 @@ class Solver(Run):
         if kept is None or kept.record is None:
             return None
         weights = [np.array(w) for w in kept.weights]
-        return weights, self._outer(weights, kept.intercept), kept.record
+        return weights, self._shifted(weights, kept.intercept, -1.0), kept.record
 
     @property
     def _kept(self) -> KeptModel | None:
@@ -567,7 +570,7 @@ class Solver(Run):
         lowest, last = self.lowest, self.last_record
         if lowest is None or lowest.record is None or last is None:
             return None
-        ends = self.proof is not None and self.proof.settled and self.proof_round == last.round
+        ends = self._last_proof is not None and self._last_proof.settled
         return lowest if lowest.record.objective < last.objective and not ends else None
 
     def spill(self, directory: Path) -> None:

@@ -1,4 +1,7 @@
-"""How one party's table columns became features, stored in that party's own file."""
+"""How one party's table columns became features, stored in that party's own file.
+
+How the cells of a column are read as numbers (marks, a unit, or a date's format) is one line of text.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,87 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.privacy.origins import Constants, declared, together
 from fastadmm.store import elements as h5
-from fastadmm.store.cell_reading import CellReading
+
+#: Numbers that a date can become.
+DATE_KINDS = ("days", "year", "month", "weekday")
+
+#: Kinds of reading; "hours" is a time of day.
+KINDS = ("number", *DATE_KINDS, "hours")
+
+
+@dataclass(frozen=True)
+class CellReading:
+    """How cells become numbers."""
+
+    kind: str = "number"  # "days": since 1970-01-01, with a fraction for the time of day
+    decimal: str = "."
+    thousands: str = ""
+    unit: str = ""  # ``"%"``, a currency or another unit that stands beside every number; ``""``: none
+    dates: str = ""  # format of a date, in the codes of strptime
+    from_rows: bool = False  # whether it was recognised from the rows, not stated by an option
+
+    @property
+    def plain(self) -> bool:
+        """Whether cells are numbers as Python writes them."""
+        return self == CellReading()
+
+    def __str__(self) -> str:
+        """One line, from which :meth:`parse` makes the same reading; ``""`` for plain numbers."""
+        if self.plain:
+            return ""
+        fields = {"decimal": self.decimal, "thousands": self.thousands, "unit": self.unit}
+        if self.kind != "number":
+            fields = {"dates": self.dates}
+        if self.from_rows:
+            fields["by"] = "rows"
+        return "\t".join([self.kind, *(f"{key}={value}" for key, value in fields.items() if value)])
+
+    @classmethod
+    def parse(cls, text: str) -> CellReading:
+        """Read what ``str`` gave."""
+        if not text:
+            return cls()
+        kind, *rest = text.split("\t")
+        fields = dict(part.split("=", 1) for part in rest)
+        by = fields.pop("by", "")
+        if (
+            kind not in KINDS
+            or by not in ("", "rows")
+            or fields.keys() - {"decimal", "thousands", "unit", "dates"}
+        ):
+            raise ValueError(text)
+        if kind == "number":
+            fields.setdefault("decimal", "")
+        reading = cls(kind, **fields, from_rows=bool(by))
+        if reading.decimal not in (".", ",", "") or len(reading.thousands) > 1 or str(reading) != text:
+            raise ValueError(text)
+        return reading
+
+    def words(self) -> str:
+        """What it says, for people: ``"decimal ',', thousands '.', unit '€'"``."""
+        if self.kind != "number":
+            return f"{self.kind} of dates {self.dates}" if self.dates else f"{self.kind} of times"
+        named = [("decimal", self.decimal), ("thousands", self.thousands), ("unit", self.unit)]
+        return ", ".join(f"{what} {mark!r}" for what, mark in named if mark) or "another minus"
+
+
+# --- features -------------------------------------------------------------------------------------------
+
 
 _TYPE = "fastadmm-encoder"
 #: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own;
 #: 1.3: a column has bins. Others are still written as 1.0.
 _VERSIONS = ("1.0", "1.1", "1.2", "1.3")
 
-#: Number of the version that brought a field of columns; others are as old as encoders.
-_SINCE = {"low": 1, "high": 1, "other": 1, "reading": 2, "na": 2, "shown": 2, "bins": 3}
+#: Fields of columns in a file: the number of the version that brought each, and what it holds of all columns:
+#: numbers of a type, "texts", or lists of texts, one after another, beside an array of their lengths.
+_STORED = {
+    "levels": (0, "level_counts"), "fill": (0, "<f8"), "fill_level": (0, "<i8"), "indicator": (0, "<i8"),
+    "other": (1, "<i8"), "reading": (2, "texts"), "shown": (2, "texts"), "na": (2, "na_counts"),
+}  # fmt: skip
+
+#: Number of the version that brought a field; the others are as old as encoders.
+_SINCE = {"low": 1, "high": 1, "bins": 3} | {key: since for key, (since, _) in _STORED.items()}
 
 #: What is done with missing values.
 MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
@@ -211,30 +286,23 @@ class Encoder:
             h5group.attrs[key] = getattr(self, key)
         h5group.attrs["digest"] = self.digest()
 
-        def numbers(dtype: str, *keys: str) -> None:
-            for key in keys:
-                h5.write_array(h5group, key, np.array([getattr(c, key) for c in columns], dtype=dtype))
-
-        def lists(key: str, counts: str) -> None:
-            """Texts of all columns, one column after another, and how many each has; -1: no list."""
-            found = [getattr(c, key) for c in columns]
-            sizes = [-1 if own is None else len(own) for own in found]
-            h5.write_array(h5group, counts, np.array(sizes, dtype=np.int64))
-            h5.write_strings(h5group, key, [text for own in found for text in own or ()])
-
         h5.write_strings(h5group, "columns", [column.name for column in columns])
-        lists("levels", "level_counts")
-        numbers("<f8", "fill")
-        numbers("<i8", "fill_level", "indicator")
+        for key, (since, what) in _STORED.items():
+            found: list[Any] = [getattr(column, key) for column in columns]
+            if since > version:
+                continue
+            if what.startswith("<"):
+                h5.write_array(h5group, key, np.array(found, dtype=what))
+                continue
+            if what != "texts":
+                sizes = [-1 if own is None else len(own) for own in found]
+                h5.write_array(h5group, what, np.array(sizes, dtype=np.int64))
+                found = [text for own in found for text in own or ()]
+            h5.write_strings(h5group, key, found)
         if version >= 1:
             h5.write_array(h5group, "bounds", np.array([[c.low, c.high] for c in columns], dtype=np.float64))
-            numbers("<i8", "other")
         if version >= 3:
             _write_bins(h5group, [column.bins for column in columns])
-        if version >= 2:
-            for key in ("reading", "shown"):
-                h5.write_strings(h5group, key, [getattr(column, key) for column in columns])
-            lists("na", "na_counts")
 
     @classmethod
     def of_file(cls, file: h5py.File) -> Encoder | None:
@@ -250,24 +318,25 @@ class Encoder:
         def numbers(key: str) -> Any:
             return h5.read_array(h5group, key).tolist()
 
-        def lists(key: str, counts: str) -> list[tuple[str, ...] | None]:
-            """The texts of each column, which are stored one column after another; None where it has none."""
-            texts = iter(h5.read_strings(h5group, key))
-            found = [None if count < 0 else tuple(islice(texts, count)) for count in numbers(counts)]
+        def of_columns(key: str, what: str) -> Any:
+            if what.startswith("<"):
+                return numbers(key)
+            found = h5.read_strings(h5group, key)
+            if what == "texts":
+                return found
+            texts = iter(found)
+            lists = [None if count < 0 else tuple(islice(texts, count)) for count in numbers(what)]
             if list(texts):
                 raise ValueError(key)
-            return found
+            return lists
 
         # What does not fit together does not agree with the digest either.
         with suppress(AttributeError, IndexError, TypeError, ValueError, struct.error):
             fields: dict[str, Any] = {"name": h5.read_strings(h5group, "columns")}
-            fields |= {"levels": lists("levels", "level_counts"), "fill": numbers("fill")}
-            fields |= {"fill_level": numbers("fill_level"), "indicator": map(bool, numbers("indicator"))}
+            fields |= {k: of_columns(k, what) for k, (since, what) in _STORED.items() if since <= version}
+            fields["indicator"] = map(bool, fields["indicator"])
             if version >= 1:
-                fields |= dict(zip(("low", "high"), zip(*numbers("bounds")))) | {"other": numbers("other")}
-            if version >= 2:
-                fields |= {key: h5.read_strings(h5group, key) for key in ("reading", "shown")}
-                fields["na"] = lists("na", "na_counts")
+                fields |= dict(zip(("low", "high"), zip(*numbers("bounds"))))
             if version >= 3:
                 fields["bins"] = _read_bins(h5group, fields["levels"])
             rows = zip(*fields.values(), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.seal import refuse_unknown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store import elements as h5
-from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.block_file import Writer
+from fastadmm.store.encoder import CellReading
 from fastadmm.store.h5file import h5_errors, read_h5
-from fastadmm.store.writer import Writer
 
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
@@ -62,21 +62,12 @@ def check_weights(total: float, path: str) -> None:
         raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
 
 
-def write_columns(
-    writer: Any,
-    y: np.ndarray,
-    sample_weight: np.ndarray | None,
-    offset: np.ndarray | None,
-    ids: np.ndarray | None,
-) -> None:
-    """Write labels that are in memory to a label file, or to those of all shards, some at a time.
-
-    Shapes: y, sample_weight, offset, ids (N,).
-    """
-    columns = {"sample_weight": sample_weight, "offset": offset, "ids": ids}
-    for start in range(0, len(y), _AT_ONCE):
+def write_columns(writer: LabelWriter, labels: LabelData, ids: np.ndarray | None) -> None:
+    """Write labels that are in memory to a label file, some at a time. Shapes: ids (N,)."""
+    columns = {key: getattr(labels, key) for key in _COLUMNS} | {"ids": ids}
+    for start in range(0, labels.n_samples, _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
-        writer.append(y[rows], **{key: None if v is None else v[rows] for key, v in columns.items()})
+        writer.append(**{key: None if v is None else v[rows] for key, v in columns.items()})
 
 
 class LabelWriter(Writer):
@@ -98,7 +89,8 @@ class LabelWriter(Writer):
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading, self._epsilon, self._exposure = reading, label_epsilon, exposure
+        self._reading, self._exposure = reading, exposure
+        self._epsilon = None if label_epsilon is None else float(label_epsilon)
         names = self._classes = None if classes is None else tuple(classes)
         place = f"{self._shown}: attribute 'classes'"
         if (names is None) != (task != "classification"):
@@ -157,56 +149,35 @@ class LabelWriter(Writer):
             check_weights(self._total_weight, self._shown)
         self._close_arrays()
         self.row_digest = self._ids.close()
-        attributes["task"] = self.task
-        if self._reading:
-            attributes["reading"] = self._reading
-        if self._epsilon is not None:
-            attributes["label-epsilon"] = float(self._epsilon)
-        if self._exposure:
-            attributes["exposure"] = np.int64(1)
-        attributes["n_samples"] = np.int64(self.n_samples)
-        attributes["row-digest"] = self.row_digest
+        optional: dict[str, Any] = {"reading": self._reading or None, "label-epsilon": self._epsilon}
+        optional["exposure"] = np.int64(1) if self._exposure else None
+        about = {"task": self.task, "n_samples": np.int64(self.n_samples), "row-digest": self.row_digest}
+        attributes.update(about | {key: value for key, value in optional.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False)
 class LabelData:
-    """The labels, loaded and validated. Made by :func:`open_labels`.
+    """The labels, loaded and validated. Made by :func:`open_labels`, or read from a table or source.
 
     Shapes: y, sample_weight, offset (N,).
     """
 
-    path: Path  # the file
+    path: Path  # the file, or table or source
     n_samples: int  # N
     task: str  # what `y` is
     y: np.ndarray  # of shape (N,)
     classes: tuple[str, ...] | None  # original labels of 0, 1 and so on; None for regression
-    sample_weight: np.ndarray | None  # of shape (N,): where the file has them
-    offset: np.ndarray | None  # of shape (N,): where the file has them
-    row_digest: str  # of the row ids, verified
+    sample_weight: np.ndarray | None = None  # of shape (N,): where the file has them
+    offset: np.ndarray | None = None  # of shape (N,): where the file has them
+    row_digest: str = ""  # of the row ids, verified; empty of labels that are in no file yet
     reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
     exposure: bool = False  # whether offsets are logarithms of exposures
-    parts: tuple[LabelData, ...] = ()  # those of shards, of which these are all, one after another
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
-        if self.parts:
-            return np.concatenate([part.ids() for part in self.parts])
         with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
             return h5.read_ids(file, self.n_samples)
-
-
-def joined_labels(path: Path, parts: Sequence[LabelData], row_digest: str) -> LabelData:
-    """The labels of all shards, one after another."""
-    columns: dict[str, Any] = {
-        key: None if getattr(parts[0], key) is None else np.concatenate([getattr(p, key) for p in parts])
-        for key in _COLUMNS
-    }
-    columns |= {"n_samples": len(columns["y"]), "row_digest": row_digest, "parts": tuple(parts)}
-    labels = replace(parts[0], path=path, **columns)
-    if labels.sample_weight is not None:
-        check_weights(float(labels.sample_weight.sum()), shown(path))
-    return labels
 
 
 def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, ...]:
@@ -250,15 +221,13 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         if epsilon is not None and not epsilon > 0.0:
             raise h5.bad_attribute(file, "label-epsilon", f"is {epsilon!r}; damaged or edited")
         return LabelData(
-            path=Path(path),
-            n_samples=n_samples,
-            task=task,
-            y=columns["y"],
+            Path(path),
+            n_samples,
+            task,
             classes=classes,
-            sample_weight=columns.get("sample_weight"),
-            offset=columns.get("offset"),
             row_digest=h5.verified_digest(file, n_samples),
             reading=reading,
             label_epsilon=epsilon,
             exposure="exposure" in file.attrs,
+            **{key: columns.get(key) for key in _COLUMNS},  # type: ignore[arg-type]  # there is y
         )

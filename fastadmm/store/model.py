@@ -371,18 +371,9 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             raise FormatError(f"{place}: does not agree with the digest in {COORDINATOR}; damaged or edited")
     if "privacy" in values:
         privacy = PrivacyStatement.from_json(values["privacy"], f"{place}: key 'privacy'")
-    return SharedPart(
-        **held,
-        loss=loss,
-        task=task,
-        lam=float(get_key(values, "lambda", float, place)),
-        names=names,
-        n_features=n_features,
-        certificate=certificate,
-        penalty=penalty,
-        privacy=privacy,
-        model_id=model_id,
-    ), directory
+    found = {"loss": loss, "task": task, "lam": float(get_key(values, "lambda", float, place))}
+    found |= {"names": names, "n_features": n_features, "certificate": certificate, "penalty": penalty}
+    return SharedPart(**held, **found, privacy=privacy, model_id=model_id), directory
 
 
 def _read_coordinator(directory: Path, values: dict[str, Any], n_parties: int) -> dict[str, Any]:

@@ -22,10 +22,9 @@ from fastadmm.files.digest import strings_digest
 from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import POSITIVE, check_seal, check_table, get_key, refuse_unknown
 from fastadmm.store import elements as h5
-from fastadmm.store.block_file import BlockFile, check_party_name
+from fastadmm.store.block_file import BlockFile, Writer, check_party_name
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import read_classes
-from fastadmm.store.writer import Writer
 
 OWNER_TYPE = "fastadmm-owner"
 OWNER_VERSIONS = ("1.0",)

@@ -5,12 +5,15 @@ One that older versions cut by rows is a directory of such directories, with ``s
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
@@ -18,8 +21,8 @@ from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import POSITIVE, check_seal, check_table, get_key, seal_of
 from fastadmm.store.h5file import check_version
-from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, joined_labels, open_labels
-from fastadmm.store.party_file import JoinedParty, PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels, write_columns
+from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
 
 MANIFEST, SHARDS = "partition.toml", "shards.toml"
 FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
@@ -93,24 +96,15 @@ def _write_manifest(
     entries = [
         {"name": p.name, "file": f"{p.name}.h5", "n_features": p.n_features, "kind": p.kind} for p in parties
     ]
-
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSIONS[0],
-        "n_samples": n_samples,
-        "row_digest": digest,
-        "task": task,
-    }
+    head = {"format": FORMAT, "version": VERSIONS[0], "n_samples": n_samples, "row_digest": digest}
+    head["task"] = task
     tables: dict[str, Any] = {"labels": {"file": LABELS_FILE}} if has_labels else {}
     if source is not None:
         tables["source"] = {"name": source}
-    manifest["digest"] = seal_of({**manifest, "party": entries, **tables})
-    text = tomli_w.dumps(manifest)
-    for entry in entries:
-        text += "\n[[party]]\n" + tomli_w.dumps(entry)
-    for name, table in tables.items():
-        text += "\n" + tomli_w.dumps({name: table})
-    (directory / MANIFEST).write_text(text, encoding="utf-8")
+    head["digest"] = seal_of({**head, "party": entries, **tables})
+    texts = [tomli_w.dumps(head), *("[[party]]\n" + tomli_w.dumps(entry) for entry in entries)]
+    texts += [tomli_w.dumps({name: table}) for name, table in tables.items()]
+    (directory / MANIFEST).write_text("\n".join(texts), encoding="utf-8")
 
 
 def _open(file: Path, format: str, versions: tuple[str, ...], more: dict[str, Any]) -> dict[str, Any]:
@@ -405,7 +399,7 @@ def _columns_of(part: Partition) -> Any:
     labels, steps = part.labels, [[step.digest() for step in party.steps] for party in part.parties]
     return (
         part.task,
-        [(p.name, p.n_features, p.kind, p.dtype, own) for p, own in zip(part.parties, steps)],
+        [(p.name, p.feature_names, p.kind, p.dtype, own) for p, own in zip(part.parties, steps)],
         labels and (labels.classes, labels.sample_weight is None, labels.offset is None, labels.reading),
     )
 
@@ -430,23 +424,58 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
         places.append((place, part.shard, part.n_samples))
         parts.append(part)
     check_shards(places)
-    first = places[0][1]
     for part in parts[1:]:
         if _columns_of(part) != _columns_of(parts[0]):
             raise InputError(
                 f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
                 "them"
             )
-    parties: list[PartyData] = [
-        JoinedParty(path, own, digest)
-        for digest, *own in zip(first.content_digests, *(part.parties for part in parts))
-    ]
-    if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:
+    with _JOINING:
+        joined = _joined(path, parts, places[0][1].content_digests)
+    opened = open_partition(joined, require_labels)
+    if not opened.row_digest == whole["row_digest"] == places[0][1].row_digest:
         raise FormatError(
             f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; restore them"
         )
-    labels = [part.labels for part in parts if part.labels is not None]
-    joined = joined_labels(path, labels, first.row_digest) if labels else None
-    n_samples, task, source = whole["n_samples"], parts[0].task, parts[0].source
-    rows = first.row_digest
-    return Partition(path, n_samples, parties, joined, rows, task, source, shards=tuple(parts))
+    return replace(opened, path=path, shards=tuple(parts))
+
+
+#: Where shards were put together, by their folder and contents: gone with this process.
+_JOINED: dict[tuple[str, ...], TemporaryDirectory[str]] = {}
+_JOINING = Lock()  # workers may be threads
+
+
+def _joined(path: Path, parts: Sequence[Partition], digests: list[str]) -> Path:
+    """A temporary directory with the rows of all shards as one partition."""
+    key = (str(path.absolute()), *digests)
+    if key in _JOINED:
+        return Path(_JOINED[key].name)
+    temporary, first = TemporaryDirectory(prefix="fastadmm-"), parts[0]
+    writer = PartitionWriter(Path(temporary.name), path, first.task, first.source)
+    try:
+        for digest, *own in zip(digests, *(part.parties for part in parts), strict=True):
+            names = ("name", "n_features", "kind", "dtype", "feature_names", "transform", "encoder")
+            target = writer.party(**{name: getattr(own[0], name) for name in names})
+            for piece in own:
+                ids = piece.ids()
+                for start, rows in piece.iter_rows():
+                    target.append(rows, ids[start : start + rows.shape[0]])
+            target.close()
+            if target.content_digest != digest:
+                what = "the shards' rows together are not what was cut; restore them"
+                raise FormatError(f"{shown(path)}: party {target.name}: {what}")
+        if (of_first := first.labels) is not None:
+            labels = writer.labels(
+                classes=of_first.classes, reading=of_first.reading, label_epsilon=of_first.label_epsilon,
+                exposure=of_first.exposure,
+            )  # fmt: skip
+            for each in (part.labels for part in parts if part.labels is not None):
+                write_columns(labels, each, each.ids())
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        temporary.cleanup()
+        raise
+    atexit.register(temporary.cleanup)
+    _JOINED[key] = temporary
+    return Path(temporary.name)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from copy import copy
 from pathlib import Path
@@ -12,18 +11,23 @@ from typing import Any
 
 import h5py
 import numpy as np
-from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse import csr_array, issparse
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.digest import ContentDigest
-from fastadmm.files.digest import row_digest as digest_of
 from fastadmm.store import elements as h5
-from fastadmm.store.block_file import BlockFile, StoredBlock, check_party_name, first_not_finite, not_finite
+from fastadmm.store.block_file import (
+    BlockFile,
+    StoredBlock,
+    Writer,
+    check_party_name,
+    first_not_finite,
+    not_finite,
+)
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import compression_options, filters_of, h5_errors, read_h5
 from fastadmm.store.transform import Transform
-from fastadmm.store.writer import Writer
 
 __all__ = ["PartyData", "PartyWriter", "check_party_name", "open_party"]
 
@@ -250,11 +254,7 @@ class PartyData(BlockFile):
     """A party's file, checked but not loaded. Made by :func:`open_party`."""
 
     first_entry = 0
-    parts: tuple[PartyData, ...] = ()  # those of shards, of which these are all, one after another
     _encoding = PARTY_TYPE, PARTY_VERSIONS
-    _other_digest = (
-        "attribute 'content-digest' does not agree with keys 'X' and 'var/names'; damaged or edited"
-    )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -288,10 +288,6 @@ class PartyData(BlockFile):
                 )
             own.nnz, own.first_entry = max(0, last - first), first
         return own
-
-    def reader(self, keys: tuple[str, ...]) -> RowReader:
-        """Open datasets of the file, whose rows or entries are those of the whole file."""
-        return RowReader(self.path, keys)
 
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
@@ -327,7 +323,7 @@ class PartyData(BlockFile):
 
     def load(self) -> np.ndarray | csr_array:
         """Read and validate the whole block. Shapes: the result (N, d)."""
-        ((_, block),) = self._read(self.n_samples)
+        ((_, block),) = self.iter_rows(self.n_samples)
         return block
 
     def row_pointers(self) -> np.ndarray:
@@ -341,7 +337,10 @@ class PartyData(BlockFile):
         for _, block in self.iter_rows():
             digest.update(block)
         if digest.text(self.feature_names) != self.content_digest:
-            raise FormatError(f"{shown(self.path)}: {self._other_digest}")
+            raise FormatError(
+                f"{shown(self.path)}: attribute 'content-digest' does not agree with keys 'X' and "
+                "'var/names'; damaged or edited"
+            )
 
 
 def _refuse_keys(file: h5py.File) -> None:
@@ -358,90 +357,3 @@ def _refuse_keys(file: h5py.File) -> None:
 def open_party(path: str | os.PathLike[str]) -> PartyData:
     """Open a party's file: checks its structure and its row digest, does not load the block."""
     return PartyData(path)
-
-
-class JoinedParty(PartyData):
-    """A party's block of all shards of a partition that older versions cut, one after another."""
-
-    def __init__(self, path: Path, parts: Sequence[PartyData], content_digest: str) -> None:
-        vars(self).update(vars(parts[0]))
-        self.feature_names = parts[0].feature_names
-        self.path, self.content_digest = path, content_digest
-        self._other_digest = (
-            f"party {self.name}: the shards' rows together are not what was cut; restore them"
-        )
-        self._take(parts)
-        self.row_digest = digest_of(self.ids())
-
-    def _take(self, parts: Sequence[PartyData]) -> None:
-        self.parts, self.n_samples = tuple(parts), sum(part.n_samples for part in parts)
-        self.nnz = None if self.nnz is None else sum(part.nnz or 0 for part in parts)
-
-    def of_rows(self, start: int, stop: int) -> PartyData:
-        parts, begin = [], 0
-        for part in self.parts:
-            first, last = max(start - begin, 0), min(stop - begin, part.n_samples)
-            if first < last:
-                parts.append(part.of_rows(first, last))
-            begin += part.n_samples
-        own = copy(self)
-        own._take(parts)
-        return own
-
-    def ids(self) -> np.ndarray:
-        return np.concatenate([part.ids() for part in self.parts])
-
-    def row_pointers(self) -> np.ndarray:
-        counts = [np.diff(part.row_pointers()) for part in self.parts]
-        return np.cumsum(np.concatenate([[0], *counts]), dtype=np.int64)
-
-    def reader(self, keys: tuple[str, ...]) -> RowReader:
-        return _JoinedReader(self, keys)
-
-    def load(self) -> np.ndarray | csr_array:
-        blocks: list[Any] = [part.load() for part in self.parts]
-        return np.concatenate(blocks) if self.nnz is None else vstack(blocks, format="csr")
-
-    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
-        start = 0
-        for part in self.parts:
-            for first, block in part.iter_rows(rows):
-                yield start + first, block
-            start += part.n_samples
-
-    def verify(self) -> None:
-        for part in self.parts:
-            part.verify()
-        super().verify()
-
-
-class _JoinedReader(RowReader):
-    """Reads rows or entries of all shards, as those of one file."""
-
-    direct = False
-
-    def __init__(self, party: JoinedParty, keys: tuple[str, ...]) -> None:
-        self._readers = [part.reader(keys) for part in party.parts]
-        first = self._readers[0]
-        self.dtypes, self.row_items = first.dtypes, first.row_items
-        if any(reader.dtypes != first.dtypes for reader in self._readers):
-            raise FormatError(f"{shown(party.path)}: party {party.name}: shards store numbers of other types")
-        begins = [part.first_row if part.nnz is None else part.first_entry for part in party.parts]
-        counts = [part.n_samples if part.nnz is None else part.nnz for part in party.parts]
-        self._ranges = list(zip(begins, itertools.pairwise(itertools.accumulate(counts, initial=0))))
-
-    def check_unchanged(self) -> None:
-        for reader in self._readers:
-            reader.check_unchanged()
-
-    def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
-        flat, items = out.reshape(-1), self.row_items[key]
-        for reader, (begin, (first, last)) in zip(self._readers, self._ranges):
-            low, high = max(start, first), min(stop, last)
-            if low < high:
-                there = flat[(low - start) * items : (high - start) * items]
-                reader.read_into(key, low - first + begin, high - first + begin, there)
-
-    def close(self) -> None:
-        for reader in self._readers:
-            reader.close()

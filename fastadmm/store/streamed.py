@@ -1,4 +1,4 @@
-"""Feature blocks that stay on disk and are read tile by tile.
+"""Party files read in part: feature blocks tile by tile, and the columns of a party's table some at a time.
 
 Every tile holds the rows that the block in memory would compute on
 (:mod:`fastadmm.blocks.tiles`), and the arithmetic is inherited: results are those of the block in memory, to
@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from fastadmm.blocks.block import (
     CSRBlock,
@@ -25,7 +27,11 @@ from fastadmm.blocks.block import (
 )
 from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
 from fastadmm.engine.engine import Engine
-from fastadmm.store.party_file import PartyData
+from fastadmm.errors import InputError
+from fastadmm.files.atomic import shown
+from fastadmm.store.encoder import Bins
+from fastadmm.store.party_file import PartyData, RowReader
+from fastadmm.store.transform import Transform
 
 #: Row pointers, indices and values of some rows.
 _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -41,12 +47,12 @@ class _Streamed:
     factor = 1.0
     _ranges: Callable[[Rows], Iterator[Rows]]  # tiles of a range of rows
     _span: Callable[[Rows], Rows]  # where rows are in the file's datasets
-    _buffer_size: Callable[[], int]  # bytes that any tile needs
-    _tile: Callable[[Rows, np.ndarray], Any]
+    _longest: int  # values that any tile has at most
+    _tile: Callable[..., Any]
 
     def __init__(self, party: PartyData, *keys: str) -> None:
         self.shape = (party.n_samples, party.n_features)
-        self.keys, self.reader = keys, party.reader(keys)
+        self.keys, self.reader = keys, RowReader(party.path, keys)
         self.digest: str | None = party.content_digest
 
     def tiles(self, rows: Rows) -> Generator[tuple[Rows, Any], None, None]:
@@ -57,15 +63,16 @@ class _Streamed:
         """
         self.reader.check_unchanged()
         wanted, told = list(self._ranges(rows)), 1
-        # aligned for any number
-        buffer = np.empty(-(-self._buffer_size() // 8), dtype=np.float64).view(np.uint8)
+        stored = [np.empty(self._longest, dtype=self.reader.dtypes[key]) for key in self.keys]
+        # As the kernels take them: in place, where they are stored so.
+        values = stored[-1] if stored[-1].dtype == np.float64 else np.empty(self._longest)
         for k, part in enumerate(wanted):
             if told < len(wanted) and told - k <= _AHEAD // 2:
                 until = min(k + 1 + _AHEAD, len(wanted))
                 for key in self.keys:
                     self.reader.advise(key, *self._span((wanted[told][0], wanted[until - 1][1])))
                 told = until
-            yield part, self._tile(part, buffer)
+            yield part, self._tile(part, values, *stored)
 
 
 class StreamedDense(_Streamed, DenseBlock):
@@ -79,7 +86,7 @@ class StreamedDense(_Streamed, DenseBlock):
 
     def __init__(self, party: PartyData) -> None:
         super().__init__(party, "X")
-        self._dtype, self._first = party.dtype, party.first_row
+        self._first, self._longest = party.first_row, tile_rows(self.shape[1]) * self.shape[1]
 
     def of_rows(self, start: int, stop: int) -> StreamedDense:
         own = copy(self)
@@ -97,13 +104,10 @@ class StreamedDense(_Streamed, DenseBlock):
     def _span(self, rows: Rows) -> Rows:
         return self._first + rows[0], self._first + rows[1]
 
-    def _buffer_size(self) -> int:
-        return _size_of(tile_rows(self.shape[1]) * self.shape[1], self._dtype.itemsize)
-
-    def _tile(self, rows: Rows, buffer: np.ndarray) -> np.ndarray:
-        stored = _view(buffer, 0, (rows[1] - rows[0]) * self.shape[1], self._dtype)
-        self.reader.read_into("X", *self._span(rows), stored)
-        found = _widened(stored, buffer, self.factor).reshape(-1, self.shape[1])
+    def _tile(self, rows: Rows, values: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        count = (rows[1] - rows[0]) * self.shape[1]
+        self.reader.read_into("X", *self._span(rows), stored[:count])
+        found = _widened(stored[:count], values[:count], self.factor).reshape(-1, self.shape[1])
         if self.centre is not None:
             found -= self.centre
         return found
@@ -137,16 +141,12 @@ class StreamedCSR(_Streamed, CSRBlock):
     def _span(self, rows: Rows) -> Rows:
         return int(self.indptr[rows[0]]), int(self.indptr[rows[1]])
 
-    def _buffer_size(self) -> int:
-        return _size_of(self._longest, *(self.reader.dtypes[key].itemsize for key in reversed(self.keys)))
-
-    def _tile(self, rows: Rows, buffer: np.ndarray) -> _SparseTile:
+    def _tile(self, rows: Rows, values: np.ndarray, indices: np.ndarray, stored: np.ndarray) -> _SparseTile:
         first, last = self._span(rows)
-        indices = _view(buffer, 0, last - first, self.reader.dtypes["X/indices"])
-        stored = _view(buffer, _aligned(indices.nbytes), last - first, self.reader.dtypes["X/data"])
+        indices, stored = indices[: last - first], stored[: last - first]
         self.reader.read_into("X/indices", first, last, indices)
         self.reader.read_into("X/data", first, last, stored)
-        values = _widened(stored, buffer, self.factor)
+        values = _widened(stored, values[: last - first], self.factor)
         pointers = self.indptr[rows[0] : rows[1] + 1] - first
         return pointers, unsigned_indices(indices, self.shape[1]), values
 
@@ -186,11 +186,9 @@ class CompressedRows(CSRBlock):
             yield (start, stop), (own, indices, data)
 
 
-def _widened(stored: np.ndarray, buffer: np.ndarray, factor: float) -> np.ndarray:
-    """Stored values as the kernels take them, times a factor: in place, or at the end of the buffer."""
-    values = stored
+def _widened(stored: np.ndarray, values: np.ndarray, factor: float) -> np.ndarray:
+    """Stored values as the kernels take them, times a factor."""
     if stored.dtype != np.float64:
-        values = _view(buffer, buffer.nbytes - _aligned(8 * stored.size), stored.size, np.dtype(np.float64))
         values[:] = stored
     return _multiply(values, factor)
 
@@ -203,29 +201,16 @@ def _multiply(values: np.ndarray, factor: float) -> np.ndarray:
     return values
 
 
-def _view(buffer: np.ndarray, start: int, count: int, dtype: np.dtype) -> np.ndarray:
-    return buffer[start : start + count * dtype.itemsize].view(dtype)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 64) * 64
-
-
-def _size_of(count: int, value_bytes: int, index_bytes: int = 0) -> int:
-    """Bytes of a buffer for ``count`` values and indices as stored, and for the values as float64."""
-    widened = 8 if value_bytes != 8 else 0
-    return sum(_aligned(count * size) for size in (value_bytes, index_bytes, widened))
-
-
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
     """Memory that streaming a party takes beside its row pointers: two buffers a thread, for tile pairs."""
+    size = party.dtype.itemsize
+    entry = size if size == 8 else size + 8  # as stored, and as float64
     if party.nnz is None:
-        size = _size_of(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
+        count = tile_rows(party.n_features) * party.n_features
     else:
         # A row is never divided; how long the longest is, only its row pointers tell.
-        longest = min(max(TILE_ENTRIES, party.n_features), party.nnz)
-        size = _size_of(longest, party.dtype.itemsize, 8)
-    return 2 * n_threads * size
+        count, entry = min(max(TILE_ENTRIES, party.n_features), party.nnz), entry + 8
+    return 2 * n_threads * count * entry
 
 
 def read_party(party: PartyData, streamed: bool) -> Any:
@@ -276,3 +261,85 @@ def _open_block(block: StreamedDense | StreamedCSR, factor: float, engine: Engin
         return CompressedRows(block, entries, factor, of_all)
     block.factor = factor
     return block
+
+
+# --- columns of the table, one at a time: numbers as stored, categories put together again --------------
+
+
+Array = np.ndarray
+
+#: Bytes of columns that are held at a time.
+_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a party's table."""
+
+    name: str  # of the table's column, or of the feature where the file does not know its table
+    features: range  # numbers of the features that it became
+    levels: tuple[str, ...] | None = None  # categories; None for a column of numbers
+    bins: Bins | None = None  # where its numbers are weights of evidence
+
+
+def table_columns(party: PartyData) -> list[TableColumn]:
+    """The columns of a party's table; what marks missing cells is a column of its own."""
+    if party.encoder is None:
+        return [TableColumn(name, range(j, j + 1)) for j, name in enumerate(party.feature_names)]
+    found, at = [], 0
+    for column in party.encoder.columns:
+        width = 1 if column.one_hot is None else len(column.one_hot)
+        if width:
+            name, features = party.encoder.prefix + column.name, range(at, at + width)
+            found.append(TableColumn(name, features, column.one_hot, column.bins))
+        at += width
+        if column.indicator:
+            found.append(TableColumn(party.feature_names[at], range(at, at + 1)))
+            at += 1
+    return found
+
+
+def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
+    """What brings a party's rows to the scale of a reference; None where they have it."""
+    if party.name != reference.name:
+        place = shown(party.path)
+        raise InputError(f"{place}: the party is {party.name}, but the reference is {reference.name}")
+    names, transform = reference.feature_names, reference.transform
+    needed = party.needs_transform(names, transform, reference.name, "convert with --like the reference")
+    return transform if needed else None
+
+
+def column_values(
+    party: PartyData, columns: list[TableColumn], like: Transform | None = None
+) -> Iterator[tuple[TableColumn, Array]]:
+    """Read columns, as many at a time as memory allows. Shapes: values (N,)."""
+    transform = party.transform if like is None else like
+    room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
+    while columns:
+        low = columns[0].features.start
+        fitting = [column for column in columns if column.features.stop - low <= room]
+        some, columns = fitting or columns[:1], columns[max(1, len(fitting)) :]
+        held = _read(party, low, some[-1].features.stop, like)
+        for column in some:
+            own = held[:, column.features.start - low : column.features.stop - low]
+            yield column, own[:, 0] if column.levels is None else _codes(own, column, transform)
+
+
+def _read(party: PartyData, low: int, high: int, like: Transform | None) -> Array:
+    out = np.empty((party.n_samples, high - low))
+    for start, rows in party.iter_rows(max(1, _BYTES // (32 * party.n_features))):
+        block: Any = rows
+        if like is not None:
+            block = like.apply(block.toarray() if issparse(block) and like.center is not None else block)
+        block = block[:, low:high]
+        out[start : start + block.shape[0]] = block.toarray() if issparse(block) else block
+    return out
+
+
+def _codes(block: Array, column: TableColumn, transform: Transform) -> Array:
+    """Which level a row has: the feature that is 1 before the transform."""
+    own = slice(column.features.start, column.features.stop)
+    center = np.zeros(len(column.features)) if transform.center is None else transform.center[own]
+    # Scales are positive: what is above the centre was 1. A level that all rows have is its own centre.
+    on = np.where(center < 1.0, block > 0.0, block >= 0.0)
+    return np.where(on.any(axis=1), np.argmax(on, axis=1), len(column.features)).astype(np.float64)

@@ -15,18 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastadmm.errors import ConfigError, FastadmmError, StorageError
-from fastadmm.files.atomic import storage_errors, write_json
-from fastadmm.files.reading import read_json
-from fastadmm.privacy.published import (
-    is_private,
-    privacy_facts,
-    result_numbers,
-    result_texts,
-    round_numbers,
-    settings_of,
-)
-from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import damaged
+from fastadmm.files.atomic import write_json
+from fastadmm.privacy import published
+from fastadmm.runs.folder import Display, damaged, document_in
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 
@@ -185,11 +176,11 @@ def tracked(run: str | Path, targets: Sequence[str] = (), display: Any = None) -
         tracking.close()
 
 
-class Tracking:
+class Tracking(Display):
     """Display and log of one run; made by :func:`tracked`."""
 
     def __init__(self, run: Path, uris: Sequence[str], display: Any = None) -> None:
-        self.run, self.display = run, display if display is not None else Silent()
+        self.run, self.display = run, display if display is not None else Display()
         self.private = True  # until the statement says otherwise
         self.parties: list[str] = []
         # Before anything is trained: a missing library or a server that is down is said now.
@@ -208,13 +199,13 @@ class Tracking:
 
             records = read_records(self.run)
             statement, provenance = records.privacy, records.config.get("provenance")
-            self.private = statement is None or is_private(statement, records.config)
+            self.private = statement is None or published.is_private(statement, records.config)
             content = provenance.get("content") if isinstance(provenance, dict) else None
             self.parties = list(content) if isinstance(content, dict) else []  # digests by their names
             first = int(records.history.round[-1]) + 1 if len(records.history) else 1
-            facts = {} if statement is None else privacy_facts(statement)
+            facts = {} if statement is None else published.privacy_facts(statement)
             for tracker in trackers:
-                tracker.begin(settings_of(records.config), facts, first)
+                tracker.begin(published.settings_of(records.config), facts, first)
                 self._open_trackers.append(tracker)
             write_json(self.run / STATE, {"logs": [tracker.state() for tracker in trackers]})
         self.display.start(target, max_rounds)
@@ -222,7 +213,7 @@ class Tracking:
     def round(self, record: RoundRecord) -> None:
         """Log a round, and show it."""
         if self._open_trackers:
-            values = round_numbers(record, self.parties, private=self.private)
+            values = published.round_numbers(record, self.parties, private=self.private)
             self._each("round", record.round, values)
         self.display.round(record)
 
@@ -233,8 +224,8 @@ class Tracking:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Log the result and close the logs."""
-        texts = result_texts(result, private=self.private)
-        self._end(texts["status"], result_numbers(result, private=self.private), texts)
+        texts = published.result_texts(result, private=self.private)
+        self._end(texts["status"], published.result_numbers(result, private=self.private), texts)
         return result
 
     def close(self) -> None:
@@ -256,11 +247,11 @@ class Tracking:
     def _of_earlier_parts(self) -> list[MlflowTracker]:
         """The logs that a resumed run has already."""
         path, name = self.run / STATE, self.run.resolve().name
-        with storage_errors(path, "read"):
-            if not path.exists():
-                return []
+        document = document_in(path)
+        if document is None:
+            return []
         with damaged(path, "delete it to go on without its logs", "not what a tracked run writes"):
             # Version 0.2 wrote files for TensorBoard, too.
-            states = [state for state in read_json(path)["logs"] if state["kind"] == "mlflow"]
+            states = [state for state in document["logs"] if state["kind"] == "mlflow"]
             known = [(str(state["uri"]), str(state["run_id"])) for state in states]
         return [MlflowTracker(uri, name, run_id) for uri, run_id in known]

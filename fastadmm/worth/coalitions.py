@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +35,7 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
-from fastadmm.runs.display import Notes, Silent, stop_on_signal
-from fastadmm.runs.folder import RunFolder, damaged
+from fastadmm.runs.folder import Display, RunFolder, damaged, stop_on_signal
 from fastadmm.runs.load import check_run, load_run, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
@@ -332,27 +330,20 @@ PARTIAL = "worth.partial"
 _OTHER = "delete it", "not what `fastadmm worth` writes"
 
 
-class WorthDisplay(Notes, Protocol):
-    """Where the work shows what it does."""
-
-    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
-        """One coalition is done."""
-
-
 def worth_of_run(
     run: Path,
     *,
     test: Path | None = None,
     label_party: str | None = None,
     threads: int | None = None,
-    display: WorthDisplay | None = None,
+    display: Display | None = None,
     **how: Any,
 ) -> Worth | None:
     """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
 
     ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
     """
-    display, folder, place = display or Silent(), RunFolder(run), shown(run)
+    display, folder, place = display or Display(), RunFolder(run), shown(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
     config = found.config
@@ -378,9 +369,6 @@ def worth_of_run(
             display.note(f"{len(known)} coalitions are done already")
         elif partial.exists():
             display.note(f"{PARTIAL}: of other data or settings: begun anew")
-            if partial.is_dir():  # as older releases wrote it
-                with storage_errors(run):
-                    shutil.rmtree(partial)
 
         def monitor(coalition: Coalition, done: int, total: int) -> None:
             known[coalition.mask] = coalition
@@ -438,10 +426,8 @@ def coalitions_done(run: Path, fingerprint: str | None = None) -> dict[int, Coal
 
 def private_worth(place: str) -> ConfigError:
     """What is said to whoever asks for the worth of private data."""
-    return ConfigError(
-        f"{place}: a private run: every coalition's model would be one more release of the same data, and "
-        "multiply the budget; the worth of private data is not measured"
-    )
+    said = "every coalition's model would be one more release of the same data, and multiply the budget"
+    return ConfigError(f"{place}: a private run: {said}; the worth of private data is not measured")
 
 
 def party_number(name: str | None, names: list[str], place: str) -> int:

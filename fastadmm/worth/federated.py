@@ -21,17 +21,8 @@ from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.runs.load import seen_by_ids
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import open_labels
-from fastadmm.worth.coalitions import (
-    WORTH,
-    Coalition,
-    Worth,
-    chosen_exact,
-    party_number,
-    plan_coalitions,
-    play,
-    private_worth,
-    train_coalition,
-)
+from fastadmm.worth import coalitions as game
+from fastadmm.worth.coalitions import Coalition, Worth
 
 #: Settings of single parties; a coalition has those of its members.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -58,10 +49,10 @@ def federate_worth(
     setup = replace(setup, values=own)
     settings = make_config({**own, "test": str(test)}, setup.place)
     _check(setup, settings)
-    label, labels = party_number(label_party, setup.names, setup.place), open_labels(test)
+    label, labels = game.party_number(label_party, setup.names, setup.place), open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
-    plan = plan_coalitions(len(setup.names), chosen_exact(len(setup.names), metric, exact))
+    plan = game.plan_coalitions(len(setup.names), game.chosen_exact(len(setup.names), metric, exact))
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
@@ -75,7 +66,7 @@ def federate_worth(
 
         def train(members: tuple[int, ...]) -> Coalition | None:
             if not members:
-                return train_coalition(problem, solver_options(settings), ())
+                return game.train_coalition(problem, solver_options(settings), ())
             of, run = runs[members]
             folder = begun(of, run, say)  # gone on with where it has not ended
             with folder.held():
@@ -92,16 +83,16 @@ def federate_worth(
                 say(f"{done}/{total} coalitions: {' + '.join(runs[coalition.members][0].names)}")
 
         how: Any = {"metric": metric, "label_party": label, "exact": exact, "monitor": told}
-        worth = play(setup.names, problem.loss, train, **how)
+        worth = game.play(setup.names, problem.loss, train, **how)
         assert worth is not None  # nothing here is interrupted
-        write_json(out / WORTH, {"test": test.resolve().name, **worth.to_json()})
+        write_json(out / game.WORTH, {"test": test.resolve().name, **worth.to_json()})
     return worth
 
 
 def _check(setup: Setup, config: RunConfig) -> None:
     """Refuse runs that give away more with every coalition."""
     if config.privacy.mode != "none":
-        raise private_worth(setup.place)
+        raise game.private_worth(setup.place)
     if setup.own is not None:
         text = "its scores of test rows are asked for, too: give it an agent, and the agent's address"
         raise ConfigError(f"{setup.place}: {setup.own_name}: {text}")

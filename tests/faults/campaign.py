@@ -31,7 +31,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +88,14 @@ class Subject:
 
 
 # --- subjects ---------------------------------------------------------------------------------------------
-def _run_result(home: Path) -> Any:
+def _run_result(home):
     from run_tools import logged, model_digests, result_of
 
     found = {key: value for key, value in result_of(home / "run").items() if key != "seconds"}
     return model_digests(home / "run"), logged(home / "run"), found
 
 
-def _private_result(home: Path) -> Any:
+def _private_result(home):
     """Noise is drawn anew in every run: only what is fixed before is compared."""
     statement = json.loads((home / "run" / "privacy.json").read_text())["statement"]
     result = json.loads((home / "run" / "result.json").read_text())
@@ -103,35 +103,34 @@ def _private_result(home: Path) -> Any:
     return result["status"], statement["epsilon"], stored, sorted(os.listdir(home / "run" / "model"))
 
 
-def _owners_result(home: Path) -> Any:
+def _owners_result(home):
     result = json.loads((home / "run" / "result.json").read_text())
     return result["status"], result["rounds"], sorted(os.listdir(home / "run" / "answers"))
 
 
-def _partition_result(home: Path) -> Any:
+def _partition_result(home):
     from fastadmm.store.partition import open_partition
 
     found = open_partition(home / "out.parts")
     return found.row_digest, [party.content_digest for party in found.parties]
 
 
-def _file(name: str) -> Callable[[Path], bytes]:
+def _file(name):
     return lambda home: (home / name).read_bytes()
 
 
-def _resumed(start: list[str], *resume: str) -> Callable[[Path], list[list[str]]]:
+def _resumed(start, *resume):
     """The run is resumed if there is one."""
     resumed = [*(resume or ["resume"]), "run", "-q"]
     return lambda home: [resumed if any((home / "run").glob("*run.toml")) else start]
 
 
-def _same(command: list[str], *undone: str) -> Callable[[Path], list[list[str]]]:
+def _same(command, *undone):
     """The command again; what it made whole already is taken away by the user, who sees it is there."""
     return lambda home: [] if any((home / name).exists() for name in undone) else [command]
 
 
-def subjects() -> dict[str, Subject]:
-    """Every kind of command that writes."""
+def subjects():
     from run_tools import in_file
 
     common = ["--threads", "1", "-q", "--out", "run"]
@@ -148,7 +147,7 @@ def subjects() -> dict[str, Subject]:
     owners = shlex.split("owners train o.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 3")
     owners += common
 
-    def requests(home: Path) -> Any:
+    def requests(home):
         return {p.name: p.read_bytes() for p in sorted((home / "files" / "requests").iterdir())}
 
     return {
@@ -169,9 +168,10 @@ def subjects() -> dict[str, Subject]:
     }
 
 
-def make_template(home: Path) -> None:
+def make_template(home):
     """Everything that the subjects begin with."""
     import numpy as np
+    import pandas as pd
 
     from run_tools import run, write_problem
 
@@ -181,16 +181,11 @@ def make_template(home: Path) -> None:
     try:
         write_problem(home / "a.parts", n=60, widths=(2, 3))
         rng = np.random.default_rng(0)
-        lines = ["id,a,b,c,y"] + [
-            f"{k},{a:.3f},{b:.3f},{c:.3f},{int(a + b > 0)}"
-            for k, (a, b, c) in enumerate(rng.normal(size=(40, 3)))
-        ]
-        (home / "t.csv").write_text("\n".join(lines) + "\n")
+        rows = pd.DataFrame(rng.normal(size=(40, 3)).round(3), columns=list("abc"))
+        rows.assign(y=(rows.a + rows.b > 0) * 1).to_csv("t.csv", index_label="id")
         for name in ("a", "b"):
-            rows = [
-                ",".join(f"{v:.3f}" for v in row) + f",{int(row[0] > 0)}" for row in rng.normal(size=(30, 3))
-            ]
-            (home / f"{name}.csv").write_text("\n".join(["u,v,w,y", *rows]) + "\n")
+            rows = pd.DataFrame(rng.normal(size=(30, 3)).round(3), columns=list("uvw"))
+            rows.assign(y=(rows.u > 0) * 1).to_csv(f"{name}.csv", index=False)
         parties = ["--party", "party-1", "--party", "party-2"]
         for arguments in (
             ["owners", "convert", "a.csv", "b.csv", "--label", "y", "-o", "o.owners"],
@@ -213,14 +208,14 @@ def make_template(home: Path) -> None:
 class Injector:
     """The loaded library of faults, and commands in forks of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.library = ctypes.CDLL(None)
         self.library.fault_count.restype = ctypes.c_long
         self.library.fault_arm.argtypes = [
             ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_char_p
         ]  # fmt: skip
 
-    def run(self, home: Path, arguments: list[str], fault: Fault | None, at: int) -> tuple[int, str]:
+    def run(self, home, arguments, fault, at):
         """Exit code (minus the signal of a killed one, -999 for a hang) and what was printed."""
         from fastadmm.cli.app import main
         from fastadmm.cli.start import listen
@@ -269,14 +264,12 @@ class Injector:
             time.sleep(0.002)
         return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
 
-    def count(self) -> int:
+    def count(self):
         """Operations of the last command."""
         return int(self.library.fault_count())
 
 
-def one_fault(
-    injector: Injector, template: Path, scratch: Path, subject: Subject, fault: Fault, at: int, expected: Any
-) -> list[str]:
+def one_fault(injector, template, scratch, subject, fault, at, expected):
     """Run a command with a fault, then what a user does next; what was wrong."""
     home = scratch / "home"
     shutil.rmtree(home, ignore_errors=True)
@@ -311,23 +304,21 @@ def one_fault(
     return problems
 
 
-def _result(subject: Subject, home: Path) -> Any:
+def _result(subject, home):
     try:
         return subject.result(home)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def _digest(path: Path) -> str | None:
+def _digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 # --- the campaign -----------------------------------------------------------------------------------------
-def plan(
-    injector: Injector, template: Path, scratch: Path, n_faults: int
-) -> tuple[list[tuple[str, str, int]], dict[str, Any]]:
+def plan(injector, template, scratch, n_faults):
     """Which operation of which subject fails how, evenly spread; and the results without faults."""
-    n_operations: dict[tuple[str, str], int] = {}
+    n_operations = {}
     expected = {}
     for name, subject in subjects().items():
         for kind, fault in FAULTS.items():
@@ -350,10 +341,7 @@ def plan(
     return places, expected
 
 
-def campaign(
-    n_faults: int, job: int, n_jobs: int, directory: Path
-) -> Iterator[tuple[str, str, int, list[str]]]:
-    """Every fault of a job, with what was wrong."""
+def campaign(n_faults, job, n_jobs, directory):
     injector = Injector()
     scratch = directory / f"job-{job}"
     scratch.mkdir()
@@ -368,7 +356,7 @@ def campaign(
             yield name, kind, at, problems
 
 
-def _worker(arguments: argparse.Namespace) -> None:
+def _worker(arguments):
     from command_server import _load
 
     _load()
@@ -380,15 +368,14 @@ def _worker(arguments: argparse.Namespace) -> None:
             print(json.dumps(report), file=out, flush=True)
 
 
-def build(directory: Path) -> Path:
-    """Compile the library of faults."""
+def build(directory):
     made = directory / "inject.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(HERE / "inject.c"), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)
     return made
 
 
-def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[str, str, int, list[str]]]:
+def run_campaign(n_faults, n_jobs, directory):
     """Run the jobs side by side, each in a process with the library of faults.
 
     Of each fault: its subject, kind, number of the operation, and problems.
@@ -413,8 +400,7 @@ def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[
             assert process.wait() == 0, f"a job ended with {process.returncode}"
 
 
-def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
-    """Counts by subject and kind of fault."""
+def summary(reports):
     found = Counter(
         word for *_, problems in reports for word in {p.split(":")[0].split()[0] for p in problems}
     )
@@ -432,8 +418,7 @@ def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
     }
 
 
-def table(counts: dict[str, Any]) -> str:
-    """The counts in Markdown, for ``docs/reliability.md``."""
+def table(counts):
     lines = [
         f"| command | faults: {', '.join(FAULTS)} |",
         "|---|---:|",
@@ -446,7 +431,7 @@ def table(counts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", said, ""])
 
 
-def main() -> None:
+def main():
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Inject faults at file operations.")
     parser.add_argument("--faults", type=int, default=600)

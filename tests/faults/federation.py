@@ -26,7 +26,6 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -51,7 +50,7 @@ DEADLINE, FAR_DEADLINE, MORE = 2.0, 10.0, 2.0
 PATIENCE = 300.0
 
 #: What is trained, over and over: many exchanges of little work.
-PROBLEMS: tuple[dict[str, Any], ...] = (
+PROBLEMS = (
     {"scheme": "sharing", "lambda": 1e-3, "gap": 0.0, "rounds": 40},
     {"scheme": "subspace", "directions": "both", "history": 3, "lambda": 1e-5, "gap": 0.0, "rounds": 40},
     {"scheme": "proximal", "regularizer": "l1", "history": 3, "lambda": 1e-3, "gap": 0.0, "rounds": 20},
@@ -81,7 +80,7 @@ class Fault:
     problem: str = ""
 
 
-def forked(work: Callable[[], object], log: Path) -> int:
+def forked(work, log):
     """A child with all that is imported here; its identifier."""
     pid = os.fork()
     if pid:
@@ -109,7 +108,7 @@ def forked(work: Callable[[], object], log: Path) -> int:
 LIMITS = {"disk full": resource.RLIMIT_FSIZE, "no more descriptors": resource.RLIMIT_NOFILE}
 
 
-def jump(*_: object) -> None:
+def jump(*_):
     """Let this process have another day: years away, a little before, or today again, one after the other."""
     from fastadmm.between import agent, approval
 
@@ -138,7 +137,7 @@ class World:
     places: dict[str, Path] = field(default_factory=dict)
     flipped: tuple[str, Path, bytes, bytes] | None = None  # whose file, and as it was and is
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.home.mkdir()
         for name in (*NAMES, COORDINATOR):
             self.places[name] = self.home / name
@@ -146,7 +145,7 @@ class World:
             file = f"{'labels' if name == COORDINATOR else name}.h5"
             shutil.copyfile(self.one.with_name("d.parts") / file, self.places[name] / file)
         self.deadline = DEADLINE if self.far is None else FAR_DEADLINE
-        table: dict[str, Any] = {}
+        table = {}
         if self.far is not None:
             from nvflare_stage import ADMIN, SERVER
 
@@ -156,31 +155,31 @@ class World:
         (self.places[COORDINATOR] / "run.toml").write_text(tomli_w.dumps(values))
 
     @property
-    def said(self) -> Path:
+    def said(self):
         return self.home / "said.jsonl"
 
     @property
-    def run(self) -> Path:
+    def run(self):
         return self.places[COORDINATOR] / "run"
 
-    def socket(self, name: str) -> Path:
+    def socket(self, name):
         return self.home / f"{name}.sock" if self.far is None else self.far.sockets[name]
 
-    def own(self, name: str) -> tuple[Path, Path]:
+    def own(self, name):
         """A party's features and its agent's directory."""
         return self.places[name] / f"{name}.h5", self.places[name] / "agent"
 
-    def part(self, name: str) -> Path | None:
+    def part(self, name):
         """A party's part of the model, once there is one."""
         return next((self.places[name] / "agent").glob(f"*/{name}.h5"), None)
 
-    def start(self, name: str) -> None:
+    def start(self, name):
         """Start an agent, which may refuse to, or the coordinator."""
         if name == COORDINATOR:
             self.coordinator()
             return
 
-        def work() -> None:
+        def work():
             from fastadmm.between import session
             from fastadmm.between.agent import Agent
             from fastadmm.between.socket import serve
@@ -200,16 +199,16 @@ class World:
         if time.monotonic() >= until:
             raise TimeoutError(f"{name} does not listen")
 
-    def coordinator(self) -> None:
+    def coordinator(self):
         """Start the coordinator, with deadlines that are shorter than usual."""
 
-        def say(text: str) -> None:
+        def say(text):
             limit = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit[1], limit[1]))  # this is no file of its disk
             os.write(log, json.dumps([time.monotonic(), text]).encode() + b"\n")
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
-        def work() -> None:
+        def work():
             from fastadmm.between import coordinator, hub, train
 
             hub._SECONDS = hub._FIRST_SECONDS = self.deadline
@@ -221,7 +220,7 @@ class World:
         self.pids[COORDINATOR] = forked(work, self.home / f"{COORDINATOR}.txt")
         os.close(log)
 
-    def begin(self) -> None:
+    def begin(self):
         """All processes; the run is approved."""
         from fastadmm.between.consent import agent_approve, shown_digest
 
@@ -236,30 +235,30 @@ class World:
             self.back_up(name)
         self.coordinator()
 
-    def back_up(self, name: str, to: str = "backup") -> Path:
+    def back_up(self, name, to="backup"):
         """Copy a directory as it is."""
         backup = self.home / to / name
         shutil.rmtree(backup, ignore_errors=True)
         shutil.copytree(self.places[name], backup)
         return backup
 
-    def put_back(self, name: str, backup: Path) -> None:
+    def put_back(self, name, backup):
         """Put a copy of a directory in its place."""
         shutil.rmtree(self.places[name])
         shutil.copytree(backup, self.places[name])
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         if name in self.pids:
             os.kill(self.pids[name], signal.SIGKILL)
             os.waitpid(self.pids.pop(name), 0)
 
-    def gone(self, name: str) -> bool:
+    def gone(self, name):
         """Whether a process has ended by itself."""
         if name in self.pids and os.waitpid(self.pids[name], os.WNOHANG)[0]:
             del self.pids[name]
         return name not in self.pids
 
-    def ended(self, seconds: float) -> bool:
+    def ended(self, seconds):
         """Whether the coordinator ends within some time."""
         until = time.monotonic() + seconds
         while not self.gone(COORDINATOR):
@@ -269,16 +268,16 @@ class World:
         return True
 
     @property
-    def over(self) -> bool:
+    def over(self):
         """Whether the run has come to its end."""
         return (self.run / "result.json").exists()
 
-    def answers(self) -> int:
+    def answers(self):
         """Exchanges that one party has answered."""
         path = self.places[NAMES[0]] / "agent" / "audit.jsonl"
         return path.read_bytes().count(b'"answer"') if path.exists() else 0
 
-    def wait_lost(self, since: float, seconds: float) -> float | None:
+    def wait_lost(self, since, seconds):
         """Seconds until the coordinator said that somebody is lost; None if it has ended or is silent."""
         while time.monotonic() < since + seconds and not self.ended(0.0):
             if (known := self.lost(since)) is not None:
@@ -286,7 +285,7 @@ class World:
             time.sleep(0.01)
         return None
 
-    def lost(self, since: float) -> float | None:
+    def lost(self, since):
         """Seconds from a moment until the coordinator said that somebody is lost, if it did."""
         for line in self.said.read_text().splitlines() if self.said.exists() else ():
             at, text = json.loads(line)
@@ -294,7 +293,7 @@ class World:
                 return float(at - since)
         return None
 
-    def goes_on(self, name: str) -> bool:
+    def goes_on(self, name):
         """Whether some more exchanges are made, or the run ends; who ends, or finds nobody, has refused."""
         had, begun = self.answers(), time.monotonic()
         while not self.gone(name) and not self.gone(COORDINATOR):
@@ -307,7 +306,7 @@ class World:
             time.sleep(0.01)
         return self.over
 
-    def mended(self) -> bool:
+    def mended(self):
         """Whether a file whose flipped bit was refused only now is restored: what came after it stays."""
         if self.over or self.flipped is None:
             return False
@@ -322,7 +321,7 @@ class World:
             self.start(one)
         return True
 
-    def close(self) -> None:
+    def close(self):
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -331,7 +330,7 @@ class World:
         self.pids.clear()
 
 
-def strike(world: World, kind: str, chance: random.Random) -> Fault:
+def strike(world, kind, chance):
     """Do it, wait until it is known, and let the system start again what died."""
     from nvflare_stage import SERVER
 
@@ -344,7 +343,7 @@ def strike(world: World, kind: str, chance: random.Random) -> Fault:
         meet(world, kind, fault.where)
         return fault
     patience = world.deadline + world.more
-    again: list[Callable[[], object]] = []
+    again = []
     if kind == "coordinator killed":
         world.kill(COORDINATOR)
         world.coordinator()
@@ -375,7 +374,7 @@ def strike(world: World, kind: str, chance: random.Random) -> Fault:
     return fault
 
 
-def meet(world: World, kind: str, name: str) -> None:
+def meet(world, kind, name):
     """Let a process run into a limit, or another day, until somebody says so or some time has gone by."""
     begun, pid = time.monotonic(), world.pids[name]
     if kind in LIMITS:
@@ -398,10 +397,10 @@ def meet(world: World, kind: str, name: str) -> None:
 
 
 #: How often a bit of a file was flipped, by the end of its name: the least often flipped one is next.
-FLIPPED: Counter[str] = Counter()
+FLIPPED = Counter()
 
 
-def find(world: World, kind: str, name: str, chance: random.Random) -> str:
+def find(world, kind, name, chance):
     """Let a process find something else than it left, and where it refuses, put that back; what it was."""
     world.kill(name)
     where, world.flipped = name, None
@@ -443,15 +442,15 @@ def find(world: World, kind: str, name: str, chance: random.Random) -> str:
     return where
 
 
-def link(what: str) -> None:
+def link(what):
     """Let the loopback device of this namespace drop all packets, or carry them again."""
     more = ["pfifo", "limit", "0"] if what == "add" else []
     subprocess.run(["tc", "qdisc", what, "dev", "lo", "root", *more], check=True)
 
 
-def one_run(world: World, kinds: list[str], chance: random.Random) -> list[Fault]:
+def one_run(world, kinds, chance):
     """A run with faults until it ends; the last kinds are taken away as long as it goes on."""
-    faults: list[Fault] = []
+    faults = []
     try:
         world.begin()
         seen, moved = world.answers(), time.monotonic()
@@ -482,7 +481,7 @@ def one_run(world: World, kinds: list[str], chance: random.Random) -> list[Fault
     return faults
 
 
-def check(world: World) -> None:
+def check(world):
     """The weights and the log are those of one process; of all processes only lines were heard."""
     from fastadmm.privacy.ledger import Ledger
     from fastadmm.store.model import open_model, open_party_model
@@ -509,7 +508,7 @@ def check(world: World) -> None:
             raise ValueError(f"in the log {found}, not {wanted}")
 
 
-def in_one_process(directory: Path, k: int) -> Path:
+def in_one_process(directory, k):
     """A run of a problem; children have its kernels, and what they import, from this process."""
     from fastadmm.between import agent, consent, train  # noqa: F401
     from fastadmm.runs.config import make_config
@@ -526,9 +525,7 @@ def in_one_process(directory: Path, k: int) -> Path:
     return run
 
 
-def campaign(
-    directory: Path, n_faults: int, kinds: tuple[str, ...], far: Any = None, seed: int = 0
-) -> Iterator[Fault]:
+def campaign(directory, n_faults, kinds, far=None, seed=0):
     """So many faults, of all kinds alike, over as many runs as that takes."""
     chance = random.Random(seed)
     row = (list(kinds) * (1 + n_faults // len(kinds)))[:n_faults]
@@ -548,7 +545,7 @@ def campaign(
             raise RuntimeError("runs end before any fault")
 
 
-def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterator[Fault]:
+def over_nvflare(directory, n_faults, of):
     """The same over NVFlare, of these kinds."""
     import nvflare_stage as stages
     from nvflare_stage import SERVER, Stage
@@ -562,7 +559,7 @@ def over_nvflare(directory: Path, n_faults: int, of: tuple[str, ...]) -> Iterato
         yield from campaign(directory, n_faults, kinds, stage)
 
 
-def own_network() -> bool:
+def own_network():
     """Whether this process has a network of its own by now: it needs root, ``unshare`` and ``tc``."""
     from ctypes import CDLL
 
@@ -573,11 +570,11 @@ def own_network() -> bool:
     return True
 
 
-def summary(near: list[Fault], far: list[Fault]) -> dict[str, Any]:
+def summary(near, far):
     """Counts by way and kind."""
 
-    def rows(faults: list[Fault]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def rows(faults):
+        found = {}
         for fault in sorted(faults, key=lambda fault: (*FAR, *NEAR).index(fault.kind)):
             row = found.setdefault(fault.kind, {"faults": 0, "survived": 0, "known": None})
             row["faults"] += 1
@@ -594,7 +591,7 @@ def summary(near: list[Fault], far: list[Fault]) -> dict[str, Any]:
     }
 
 
-def table(counts: dict[str, Any]) -> str:
+def table(counts):
     """The counts in Markdown: how many of how many were survived, and known after how long at most."""
     ways = [counts[key] for key in ("sockets", "nvflare")]
     near, far = counts["deadline"], counts["deadline_nvflare"]
@@ -610,7 +607,7 @@ def table(counts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"**{n} faults, survived {good}**.", ""])
 
 
-def main() -> None:
+def main():
     """Run the campaign, print every problem and the counts."""
     parser = argparse.ArgumentParser(description="Kill and stop the processes of a federation.")
     parser.add_argument("--faults", type=int, default=320, help="over sockets")
@@ -621,7 +618,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
     arguments = parser.parse_args()
     World.more = arguments.more
-    faults: list[list[Fault]] = [[], []]
+    faults = [[], []]
     with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as directory:
         (Path(directory) / "n").mkdir()
         works = (

@@ -11,9 +11,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -23,7 +21,7 @@ from page_outputs import write_between  # noqa: E402
 CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
 
 
-def one_problem(seed: int) -> dict[str, Any]:
+def one_problem(seed):
     """The outcome of a seed as plain values."""
     from prove.check import Outcome, check
     from prove.draws import draw
@@ -36,7 +34,7 @@ def one_problem(seed: int) -> dict[str, Any]:
     return dataclasses.asdict(outcome)
 
 
-def outcomes(seeds: Sequence[int], jobs: int) -> Iterator[dict[str, Any]]:
+def outcomes(seeds, jobs):
     """In no order, each as soon as it is known."""
     if jobs == 1:
         yield from map(one_problem, seeds)
@@ -45,9 +43,8 @@ def outcomes(seeds: Sequence[int], jobs: int) -> Iterator[dict[str, Any]]:
         yield from pool.imap_unordered(one_problem, seeds, chunksize=4)
 
 
-def counts(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Everything that is counted."""
-    total: dict[str, Any] = {
+def counts(found):
+    total = {
         "problems": len(found),
         "refused": sum(bool(one["refused"]) for one in found),
         "refused_fits": sum(one["refused_fits"] for one in found),
@@ -67,8 +64,7 @@ def counts(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def table(total: dict[str, Any]) -> str:
-    """The counts as Markdown: claims made, and of them false."""
+def table(total):
     lines = [
         f"{total['problems']:,} generated problems, {total['refused']:,} of them refused; "
         f"{total['fits']:,} fits. False: **{total['false']:,}**.",
@@ -82,7 +78,7 @@ def table(total: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _print_findings(found: Sequence[dict[str, Any]]) -> None:
+def _print_findings(found):
     from prove.check import False_
 
     for one in found:
@@ -93,7 +89,7 @@ def _print_findings(found: Sequence[dict[str, Any]]) -> None:
             print("\n".join([*texts, f"    {one['text']}"]))
 
 
-def main() -> int:
+def main():
     """Exit code 1 if anything is false or was raised that should not have been."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

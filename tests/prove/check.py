@@ -1,9 +1,9 @@
 """One problem: fits, references, and every claim against every point that is known."""
 
+import math
 import signal
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +15,9 @@ from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp, mpf
 from numba.core.compiler_lock import global_compiler_lock
 
-from prove.claims import Stated, stated
-from prove.draws import Draw, Fit
+from prove.draws import Fit
 from prove.exact import PRECISION, Exact, Point
-from prove.references import Upper
-
-__all__ = ["KINDS", "False_", "Outcome", "check", "judge", "judge_one", "upper"]
+from prove.references import Upper, reach_of_data
 
 #: What can be false.
 KINDS = (
@@ -39,6 +36,37 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
+class Stated:
+    """A model and what is claimed of it.
+
+    Of bounded models nothing is claimed where ``within_bound`` is minus infinity; ``reach`` is the largest
+    size of each column's weight among them.
+    """
+
+    fit: Fit
+    point: Point
+    claim: str
+    objective: float = math.inf
+    bound: float = -math.inf
+    gap: float = math.inf
+    gap_absolute: float = math.inf
+    within_bound: float = -math.inf
+    within_gap: float = math.inf
+    reach: list[Any] | None = None
+
+
+def stated(proof, fit, point, exact):
+    """The claims of the prover; a run that it says nothing of diverged."""
+    if proof is None:
+        return Stated(fit, point, "unproved")
+    numbers = (proof.objective, proof.bound, proof.gap, proof.gap_absolute)
+    within = ()
+    if proof.within is not None:
+        within = proof.within.bound, proof.within.gap, reach_of_data(exact, proof.within.reach)
+    return Stated(fit, point, str(proof.claim), *numbers, *within)
+
+
+@dataclass(frozen=True)
 class False_:
     """One false claim: its kind, the fit, by how much of F, and against what."""
 
@@ -50,7 +78,7 @@ class False_:
     against: str
 
     @property
-    def text(self) -> str:
+    def text(self):
         return (
             f"seed {self.seed}: {self.scheme} ({self.claim}): {self.kind}, by {self.excess:.2g} of F "
             f"({self.against})"
@@ -71,7 +99,7 @@ class Outcome:
     endless: list[str] = field(default_factory=list)
 
 
-def check(drawn: Draw, seconds: float = 1.0) -> Outcome:
+def check(drawn, seconds=1.0):
     """Fit a problem by its schemes, and hold every claim against every known point."""
     outcome = Outcome(drawn.seed, drawn.text)
     try:
@@ -94,7 +122,7 @@ def check(drawn: Draw, seconds: float = 1.0) -> Outcome:
     return outcome
 
 
-def _fitted(problem: Any, fit: Fit, outcome: Outcome) -> Any:
+def _fitted(problem, fit, outcome):
     """The result, or None where the product refuses; anything unexpected is kept."""
     try:
         options = SolverOptions(
@@ -119,10 +147,10 @@ class _Endless(BaseException):
 
 
 @contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
+def _ended_after(seconds):
     """Raise in the main thread when the time is over; what is being compiled is compiled first."""
 
-    def end(*_: Any) -> None:
+    def end(*_):
         if global_compiler_lock.is_locked():
             signal.setitimer(signal.ITIMER_REAL, seconds)
         else:
@@ -137,11 +165,11 @@ def _ended_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _name(fit: Fit) -> str:
+def _name(fit):
     return fit.scheme if fit.directions == "auto" else f"{fit.scheme} {fit.directions}"
 
 
-def judge(exact: Exact, claims: Sequence[Stated], outcome: Outcome, seconds: float) -> None:
+def judge(exact, claims, outcome, seconds):
     """Append every false claim to the outcome; the working precision must be set."""
     usable = []
     for one in claims:
@@ -160,9 +188,7 @@ def judge(exact: Exact, claims: Sequence[Stated], outcome: Outcome, seconds: flo
         judge_one(exact, one, outcome, everywhere, inside)
 
 
-def upper(
-    exact: Exact, points: Sequence[tuple[Point, str]], reach: list[Any] | None, seconds: float
-) -> Upper:
+def upper(exact, points, reach, seconds):
     """The least F that anyone knows, models of the schemes included."""
     known = Upper(exact, reach)
     for point, source in points:
@@ -171,9 +197,7 @@ def upper(
     return known
 
 
-def judge_one(
-    exact: Exact, one: Stated, outcome: Outcome, everywhere: Upper, inside: Upper | None = None
-) -> None:
+def judge_one(exact, one, outcome, everywhere, inside=None):
     """Append what is false of one claim, given the best of all models and the best of bounded ones."""
     value = exact.objective(one.point)
     if (left := exact.outside(one.point)) > mpf(2) ** -49:
@@ -191,12 +215,12 @@ def judge_one(
             _blame(outcome, one, "gap below the true gap", excess, f"within, {inside.source}")
 
 
-def _room(known: Upper) -> Any:
+def _room(known):
     """What is not held against a claim: the last of the references' own digits."""
     return _LAST_DIGIT * (abs(known.zero) + 1)
 
 
-def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:
+def _judge_numbers(outcome, one, value, known):
     if one.claim == "unproved":
         return
     best, size = known.value, max(abs(known.value), mpf(10) ** -300)
@@ -217,6 +241,6 @@ def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> N
         _blame(outcome, one, KINDS[6], mpf(0), "the product itself")
 
 
-def _blame(outcome: Outcome, one: Stated, kind: str, excess: Any, against: str) -> None:
+def _blame(outcome, one, kind, excess, against):
     found = float(excess) if mp.isfinite(excess) else np.inf
     outcome.false.append(False_(outcome.seed, kind, _name(one.fit), one.claim, found, against))

@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from fastadmm.problem.problem import Problem, make_problem
-
-__all__ = ["CLASSES", "LOG_LINKS", "LOSSES", "Draw", "Fit", "draw"]
+from fastadmm.problem.problem import make_problem
 
 Array = np.ndarray
 
@@ -61,30 +59,22 @@ class Draw:
     fits: list[Fit]
     kinds: tuple[str, ...]
 
-    def problem(self) -> Problem:
+    def problem(self):
         """What the product makes of it; raises its own error where it refuses."""
+        names = ("loss", "loss_parameters", "lam", "fit_intercept", "offset", "regularizer", "constraint")
+        given = {name: getattr(self, name) for name in names}
+        more = self.regularizer_parameters or None
         return make_problem(
-            self.blocks,
-            self.y,
-            loss=self.loss,
-            loss_parameters=self.loss_parameters,
-            lam=self.lam,
-            fit_intercept=self.fit_intercept,
-            sample_weight=self.weight,
-            offset=self.offset,
-            regularizer=self.regularizer,
-            regularizer_parameters=self.regularizer_parameters or None,
-            constraint=self.constraint,
+            self.blocks, self.y, sample_weight=self.weight, regularizer_parameters=more, **given
         )
 
-    def matrix(self) -> Array:
+    def matrix(self):
         """All columns side by side, dense."""
         dense = [b.toarray() if scipy.sparse.issparse(b) else np.asarray(b) for b in self.blocks]
         return np.hstack(dense).astype(np.float64)
 
     @property
-    def text(self) -> str:
-        """The problem in a line."""
+    def text(self):
         parts = [
             f"seed {self.seed}: {self.loss} N={len(self.y)}",
             f"columns={'+'.join(str(b.shape[1]) for b in self.blocks)} lambda={self.lam:.3g}",
@@ -97,7 +87,7 @@ class Draw:
         return ", ".join(parts)
 
 
-def draw(seed: int, *, small: bool = False) -> Draw:
+def draw(seed, *, small=False):
     """The problem of a seed; a small one has at most 50 rows."""
     rng = np.random.default_rng([42, seed])
     loss = LOSSES[seed % len(LOSSES)]
@@ -135,7 +125,7 @@ def draw(seed: int, *, small: bool = False) -> Draw:
     )
 
 
-def _rows(rng: np.random.Generator, small: bool) -> int:
+def _rows(rng, small):
     chance = rng.random()
     if not small and chance < 0.04:
         return 1000
@@ -144,12 +134,12 @@ def _rows(rng: np.random.Generator, small: bool) -> int:
     return int(rng.integers(1, 51)) if rng.random() < 0.6 else int(rng.integers(2, 16))
 
 
-def _widths(rng: np.random.Generator, loss: str) -> list[int]:
+def _widths(rng, loss):
     most = 2 if loss == "multinomial" else 3
     return [int(rng.integers(1, most + 1)) for _ in range(int(rng.integers(1, 5)))]
 
 
-def _columns(rng: np.random.Generator, n: int, d: int, ordinary: bool) -> tuple[Array, Array, str]:
+def _columns(rng, n, d, ordinary):
     """Columns near the size one that the targets depend on, and the same as the problem has them."""
     kind = str(rng.choice(("plain", "whole") if ordinary else COLUMNS))
     base = rng.normal(size=(n, d))
@@ -175,14 +165,14 @@ def _columns(rng: np.random.Generator, n: int, d: int, ordinary: bool) -> tuple[
     return base, columns, kind
 
 
-def _offset(rng: np.random.Generator, n: int, n_classes: int) -> Array | None:
+def _offset(rng, n, n_classes):
     if rng.random() < 0.7:
         return None
-    shape: tuple[int, ...] = (n, n_classes) if n_classes > 1 else (n,)
+    shape = (n, n_classes) if n_classes > 1 else (n,)
     return rng.normal(size=shape) * 10.0 ** rng.choice([-2.0, 0.0, 0.0, 1.0])
 
 
-def _weights(rng: np.random.Generator, n: int) -> Array | None:
+def _weights(rng, n):
     kind = rng.choice(["none", "near", "zeros", "ratio", "counts"], p=(0.5, 0.1, 0.15, 0.15, 0.1))
     if kind == "none":
         return None
@@ -198,12 +188,12 @@ def _weights(rng: np.random.Generator, n: int) -> Array | None:
     return weight
 
 
-def _loss_parameters(rng: np.random.Generator, loss: str) -> dict[str, float]:
+def _loss_parameters(rng, loss):
     if rng.random() < 0.4:
         return {}
     size = float(10.0 ** rng.uniform(-2.0, 1.0))
     share = float(rng.uniform(0.05, 0.95))
-    of: dict[str, dict[str, float]] = {
+    of = {
         "huber": {"delta": size},
         "quantile": {"tau": share},
         "smoothed_hinge": {"gamma": size},
@@ -213,7 +203,7 @@ def _loss_parameters(rng: np.random.Generator, loss: str) -> dict[str, float]:
     return of.get(loss, {})
 
 
-def _targets(rng: np.random.Generator, loss: str, z: Array, n_classes: int) -> tuple[Array, str]:
+def _targets(rng, loss, z, n_classes):
     """Targets of the loss's domain, and what is special about them."""
     if rng.random() < 0.08:
         return _all_equal(rng, loss, len(z)), "targets all equal"
@@ -247,14 +237,14 @@ def _targets(rng: np.random.Generator, loss: str, z: Array, n_classes: int) -> t
     return size * (z + spread * rng.normal(size=len(z))), f"noise {spread:.0e}"
 
 
-def _all_equal(rng: np.random.Generator, loss: str, n: int) -> Array:
+def _all_equal(rng, loss, n):
     if loss in CLASSES:
         share = float(rng.choice([0.0, 1.0, 0.3])) if loss in ("logistic", "binomial") else 1.0
         return np.full(n, share)
     return np.full(n, float(rng.choice([1.0, 3.0])) if loss in LOG_LINKS else float(rng.choice([0.0, 2.5])))
 
 
-def _penalty_parameters(rng: np.random.Generator, penalty: str, widths: list[int]) -> dict[str, Any]:
+def _penalty_parameters(rng, penalty, widths):
     if penalty == "elastic_net":
         return {"l1_ratio": float(rng.uniform(0.02, 1.0))}
     if penalty == "group_lasso" and rng.random() < 0.4:
@@ -262,8 +252,8 @@ def _penalty_parameters(rng: np.random.Generator, penalty: str, widths: list[int
     return {}
 
 
-def _constraint(rng: np.random.Generator, parties: int) -> Any:
-    def one() -> str:
+def _constraint(rng, parties):
+    def one():
         name = str(rng.choice(SETS, p=(0.55, 0.17, 0.14, 0.14)))
         if name == "box":
             low, high = np.sort(rng.normal(size=2) * 10.0 ** rng.uniform(-2.0, 1.0))
@@ -276,7 +266,7 @@ def _constraint(rng: np.random.Generator, parties: int) -> Any:
     return [one() for _ in range(parties)] if parties > 1 and rng.random() < 0.1 else one()
 
 
-def _fits(rng: np.random.Generator) -> list[Fit]:
+def _fits(rng):
     """``auto`` and ``pooled`` always, and some others."""
     gap = float(rng.choice([1e-3, 1e-6, 1e-6, 1e-8, 1e-10]))
     chosen = [("auto", "auto"), ("pooled", "auto"), *(scheme for scheme in SCHEMES if rng.random() < 0.5)]

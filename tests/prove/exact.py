@@ -2,41 +2,34 @@
 
 import itertools
 import math
-from typing import Any, Self
 
 import numpy as np
 from fastadmm.problem.constraints import get_constraint
 from mpmath import libmp, mp, mpf
 
-from prove.draws import Draw
-from prove.formulas import Formula, formula, softmax_value
-
-__all__ = ["PRECISION", "Exact", "Point", "whole"]
+from prove.formulas import formula, softmax_value
 
 #: Bits of every number that is rounded: some 120 digits.
 PRECISION = 400
-
-Array = np.ndarray
 
 
 class Point:
     """Weights x[c][j] of class c and column j, and intercepts b[c]; numbers of any length."""
 
-    def __init__(self, x: list[list[Any]], b: list[Any]) -> None:
+    def __init__(self, x, b):
         self.x, self.b = x, b
 
     @classmethod
-    def of_model(cls, weights: list[Array], intercept: Any) -> Self:
-        """The model that a fit returned."""
+    def of_model(cls, weights, intercept):
         columns = np.concatenate([w.reshape(len(w), -1) for w in weights])
         b = np.atleast_1d(np.asarray(intercept, dtype=float))
         return cls([[mpf(float(v)) for v in own] for own in columns.T], [mpf(float(v)) for v in b])
 
-    def copy(self) -> Self:
+    def copy(self):
         return type(self)([list(own) for own in self.x], list(self.b))
 
 
-def whole(values: Array) -> tuple[Array, int]:
+def whole(values):
     """Integers m and one exponent e with values = m 2^e exactly."""
     ratios = [float(v).as_integer_ratio() for v in np.asarray(values).ravel()]
     shift = max((den.bit_length() - 1 for _, den in ratios), default=0)
@@ -48,13 +41,13 @@ def whole(values: Array) -> tuple[Array, int]:
     return out, zeros - shift
 
 
-def _parts(value: Any) -> tuple[int, int]:
+def _parts(value):
     """Integer and exponent of a number of mpmath."""
     sign, man, exponent, _ = value._mpf_
     return (-int(man) if sign else int(man)), int(exponent)
 
 
-def number(man: int, exponent: int) -> Any:
+def number(man, exponent):
     """man 2^exponent, rounded to the working precision."""
     return mp.make_mpf(libmp.from_man_exp(int(man), exponent, mp.prec, "n"))
 
@@ -62,7 +55,7 @@ def number(man: int, exponent: int) -> Any:
 class Exact:
     """F of a generated problem, from the data as they were given."""
 
-    def __init__(self, drawn: Draw) -> None:
+    def __init__(self, drawn):
         self.draw = drawn
         matrix = drawn.matrix()
         self.n, self.d = matrix.shape
@@ -76,7 +69,7 @@ class Exact:
         self.weight = [mpf(float(s)) for s in given]
         self.total = sum(self.weight, mpf(0))
         self.y = [mpf(float(v)) for v in drawn.y]
-        self.formula: Formula | None = None
+        self.formula = None
         if drawn.loss != "multinomial":
             self.formula = formula(drawn.loss, drawn.loss_parameters)
         self.lam = mpf(drawn.lam)
@@ -86,7 +79,7 @@ class Exact:
         self.second = mpf(0) if drawn.regularizer == "none" else 1 - self.first
         self._layout()
 
-    def _layout(self) -> None:
+    def _layout(self):
         """Columns of each party, bounds of each column, radius of each party, groups."""
         edges = np.cumsum([0] + [b.shape[1] for b in self.draw.blocks])
         self.parties = [range(int(a), int(b)) for a, b in itertools.pairwise(edges)]
@@ -94,29 +87,29 @@ class Exact:
         sets = given if isinstance(given, list) else [given] * len(self.parties)
         self.bounds = [get_constraint(s).bounds for s, p in zip(sets, self.parties) for _ in p]
         self.radii = [get_constraint(s).radius for s in sets]
-        self.groups: list[list[int]] = []
+        self.groups = []
         if self.draw.regularizer == "group_lasso":
             own = self.draw.regularizer_parameters.get("groups") or [None] * len(self.parties)
             for columns, groups in zip(self.parties, own):
                 self.groups += [[columns[j] for j in g] for g in groups] if groups else [list(columns)]
 
-    def predictor(self, point: Point) -> list[list[Any]]:
+    def predictor(self, point):
         """z[c][i], rounded once."""
         return [self._of_class(c, point.x[c], point.b[c]) for c in range(self.n_classes)]
 
-    def _of_class(self, c: int, x: list[Any], b: Any) -> list[Any]:
+    def _of_class(self, c, x, b):
         terms = [self.offsets[c]]
         for (ints, exponent), value in zip([*self.columns, (1, 0)], [*x, b]):
             man, more = _parts(value)
             if man:
                 terms.append((ints * man, exponent + more))
         least = min(exponent for _, exponent in terms)
-        total: Any = np.zeros(self.n, dtype=object)
+        total = np.zeros(self.n, dtype=object)
         for ints, exponent in terms:
             total = total + ints * (1 << (exponent - least))
         return [number(man, least) for man in total]
 
-    def loss(self, z: list[list[Any]]) -> Any:
+    def loss(self, z):
         """Weighted mean of the losses."""
         total = mpf(0)
         for i in self.used:
@@ -125,7 +118,7 @@ class Exact:
             total += self.weight[i] * value
         return total / self.total
 
-    def penalty(self, point: Point) -> Any:
+    def penalty(self, point):
         """lambda times the sum of R; of every class of its own."""
         total = mpf(0)
         for x in point.x:
@@ -138,11 +131,11 @@ class Exact:
                 total += self.second * sum((v * v for v in x), mpf(0)) / 2
         return self.lam * total
 
-    def objective(self, point: Point) -> Any:
+    def objective(self, point):
         """F, without asking whether the point is in the set."""
         return self.loss(self.predictor(point)) + self.penalty(point)
 
-    def outside(self, point: Point) -> Any:
+    def outside(self, point):
         """Relative amount by which a point leaves its set; 0 inside."""
         most = mpf(0)
         for x in point.x:
@@ -155,7 +148,7 @@ class Exact:
                     most = max(most, square / mpf(radius) ** 2 - 1)
         return most
 
-    def into_set(self, point: Point, reach: list[Any] | None = None) -> Self:
+    def into_set(self, point, reach=None):
         """The point with weights clipped to bounds (and to a reach) and shortened to the ball."""
         new = point.copy()
         if not self.draw.fit_intercept:

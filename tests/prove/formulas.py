@@ -3,13 +3,11 @@
 Each formula gives value, slope and curvature for one sample, written so that nothing cancels.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from mpmath import exp, log, log1p, mpf
-
-__all__ = ["KINKED", "Formula", "formula", "softmax_bend", "softmax_slope", "softmax_value"]
 
 #: Losses without a gradient somewhere.
 KINKED = ("hinge", "quantile")
@@ -29,8 +27,7 @@ class Formula:
     bend: Callable[[Any, Any], Any]
 
 
-def formula(loss: str, parameters: Mapping[str, float]) -> Formula:
-    """The formula of a loss with one predictor."""
+def formula(loss, parameters):
     p = {name: mpf(value) for name, value in {**_DEFAULTS, **parameters}.items()}
     if loss in ("logistic", "binomial"):
         return Formula(_logistic, lambda z, y: _expit(z) - y, lambda z, y: _expit(z) * _expit(-z))
@@ -47,18 +44,18 @@ def formula(loss: str, parameters: Mapping[str, float]) -> Formula:
     return _log_link(loss, p)
 
 
-def _expit(z: Any) -> Any:
+def _expit(z):
     return 1 / (1 + exp(-z)) if z > 0 else exp(z) / (1 + exp(z))
 
 
-def _logistic(z: Any, y: Any) -> Any:
+def _logistic(z, y):
     return log1p(exp(-z)) + (1 - y) * z if z > 0 else log1p(exp(z)) - y * z
 
 
-def _clamped(width: Any, low: Any, high: Any) -> Formula:
+def _clamped(width, low, high):
     """The loss of the residual e = z - y whose slope is e / width between low and high."""
 
-    def part(e: Any) -> tuple[Any, Any, Any]:
+    def part(e):
         if low is not None and e < width * low:
             return low * e - width * low * low / 2, low, ZERO
         if e > width * high:
@@ -68,7 +65,7 @@ def _clamped(width: Any, low: Any, high: Any) -> Formula:
     return Formula(lambda z, y: part(z - y)[0], lambda z, y: part(z - y)[1], lambda z, y: part(z - y)[2])
 
 
-def _of_margin(inner: Formula) -> Formula:
+def _of_margin(inner):
     """The same of the margin: e = t z - 1 with t = 2 y - 1."""
 
     return Formula(
@@ -78,11 +75,11 @@ def _of_margin(inner: Formula) -> Formula:
     )
 
 
-def _y_log_y(y: Any) -> Any:
+def _y_log_y(y):
     return y * log(y) if y > 0 else ZERO
 
 
-def _log_link(loss: str, p: Mapping[str, Any]) -> Formula:
+def _log_link(loss, p):
     """Half a deviance with the mean exp(z)."""
     if loss == "poisson":
         return Formula(
@@ -109,31 +106,29 @@ def _log_link(loss: str, p: Mapping[str, Any]) -> Formula:
     raise ValueError(loss)
 
 
-def softmax_value(z: list[Any], y: int) -> Any:
+def softmax_value(z, y):
     """Multinomial loss of predictors z, one per class: the terms of the other classes beside the target's."""
     return _log_of_one_and([own - z[y] for c, own in enumerate(z) if c != y])
 
 
-def _log_of_one_and(terms: list[Any]) -> Any:
+def _log_of_one_and(terms):
     top = max(terms, default=ZERO)
     if top <= 0:
         return log1p(sum((exp(t) for t in terms), ZERO))
     return top + log1p(exp(-top) + sum((exp(t - top) for t in terms), ZERO) - 1)
 
 
-def _shares(z: list[Any]) -> list[Any]:
+def _shares(z):
     top = max(z)
     each = [exp(own - top) for own in z]
     total = sum(each, ZERO)
     return [own / total for own in each]
 
 
-def softmax_slope(z: list[Any], y: int) -> list[Any]:
-    """Gradient of the multinomial loss."""
+def softmax_slope(z, y):
     return [own - (c == y) for c, own in enumerate(_shares(z))]
 
 
-def softmax_bend(z: list[Any]) -> list[list[Any]]:
-    """Second derivatives of the multinomial loss."""
+def softmax_bend(z):
     p = _shares(z)
     return [[a * ((c == k) - b) for k, b in enumerate(p)] for c, a in enumerate(p)]

@@ -7,15 +7,12 @@ and F there is an upper bound of the optimum.
 
 import math
 import time
-from typing import Any
 
 import numpy as np
 from mpmath import mp, mpf
 
-from prove.exact import Exact, Point, number
+from prove.exact import number
 from prove.formulas import KINKED, softmax_bend, softmax_slope
-
-__all__ = ["improve"]
 
 #: Bits of slopes and curvatures in sums over rows, relative to the largest.
 _BITS = 350
@@ -26,7 +23,7 @@ _STEPS, _HALVINGS = 30, 14
 _ENOUGH = mpf(10) ** -32
 
 
-def improve(exact: Exact, start: Point, reach: list[Any] | None = None, seconds: float = 1.0) -> Point:
+def improve(exact, start, reach=None, seconds=1.0):
     """A point of the set, of a reach if one is given, with an objective at most that of the start."""
     if exact.draw.loss in KINKED:
         return start
@@ -43,7 +40,7 @@ def improve(exact: Exact, start: Point, reach: list[Any] | None = None, seconds:
     return point
 
 
-def _integers(values: list[Any]) -> tuple[Any, int]:
+def _integers(values):
     """Numbers as integers times one power of two, rounded relative to the largest."""
     top = max((mp.mag(v) for v in values if v), default=0)
     shift = _BITS - int(top)
@@ -55,7 +52,7 @@ def _integers(values: list[Any]) -> tuple[Any, int]:
 class _Step:
     """The Newton step at a point, on the weights that are free."""
 
-    def __init__(self, exact: Exact, point: Point, reach: list[Any] | None) -> None:
+    def __init__(self, exact, point, reach):
         self.exact, self.point, self.reach = exact, point, reach
         self.z = exact.predictor(point)
         self._differentiate()
@@ -63,7 +60,7 @@ class _Step:
         if self.free:
             self._solve()
 
-    def _differentiate(self) -> None:
+    def _differentiate(self):
         """Slopes of the loss in every weight and intercept, and curvatures per row."""
         e = self.exact
         scale = [w / e.total for w in e.weight]
@@ -87,9 +84,9 @@ class _Step:
             [number(int(ints @ s), ex + se) for ints, ex in self.design] for s, se in self.slopes
         ]
 
-    def _choose_free(self) -> None:
+    def _choose_free(self):
         e, self.free, self.sign = self.exact, [], {}
-        self.pull: dict[tuple[int, int], Any] = {}
+        self.pull = {}
         for c, x in enumerate(self.point.x):
             # Columns of groups that are zero: a Newton method cannot leave the kink.
             dead = {j for g in e.groups if all(x[j] == 0 for j in g) for j in g}
@@ -114,10 +111,10 @@ class _Step:
             self.free += [(c, e.d) for c in range(last)]
             self.pull.update({(c, e.d): self.gradient[c][e.d] for c in range(last)})
 
-    def _solve(self) -> None:
+    def _solve(self):
         e, m = self.exact, len(self.free)
         hessian = [[mpf(0)] * m for _ in range(m)]
-        weighted: dict[tuple[int, int, int], tuple[Any, int]] = {}
+        weighted = {}
         for a, (c, j) in enumerate(self.free):
             for b, (k, i) in enumerate(self.free[: a + 1]):
                 key = (c, k, j) if c >= k else (k, c, j)
@@ -132,7 +129,7 @@ class _Step:
         self._bend_penalty(hessian)
         self.move = _solved(hessian, [-self.pull[key] for key in self.free])
 
-    def _bend_penalty(self, hessian: list[list[Any]]) -> None:
+    def _bend_penalty(self, hessian):
         """Slope and curvature of norms of groups, and of balls whose surface holds the weights."""
         e, place = self.exact, {key: a for a, key in enumerate(self.free)}
         for c, x in enumerate(self.point.x):
@@ -165,7 +162,7 @@ class _Step:
                         if b <= a:
                             hessian[a][b] += factor * (i == j) + stiff * x[i] * x[j]
 
-    def shorter(self, value: Any) -> tuple[Point, Any] | None:
+    def shorter(self, value):
         """The first of ever shorter steps that falls, kept in the set and on its side of kinks."""
         share = mpf(1)
         for _ in range(_HALVINGS):
@@ -185,27 +182,12 @@ class _Step:
         return None
 
 
-def _solved(lower: list[list[Any]], right: list[Any]) -> list[Any]:
-    """L D L' on the lower triangle; what depends on the variables before it stays where it is."""
-    m = len(right)
-    tiny = mpf(2) ** -(_BITS - 60)
-    first = [lower[a][a] for a in range(m)]
-    kept = [True] * m
-    x = list(right)
-    for a in range(m):
-        pivot = lower[a][a]
-        kept[a] = pivot > tiny * first[a] and pivot > 0
-        if not kept[a]:
-            continue
-        for b in range(a + 1, m):
-            if kept[b] and lower[b][a]:
-                factor = lower[b][a] / pivot
-                for k in range(a + 1, b + 1):
-                    lower[b][k] -= factor * lower[k][a]
-                x[b] -= factor * x[a]
-    for a in reversed(range(m)):
-        if not kept[a]:
-            x[a] = mpf(0)
-            continue
-        x[a] = (x[a] - sum((lower[b][a] * x[b] for b in range(a + 1, m) if kept[b]), mpf(0))) / lower[a][a]
-    return x
+def _solved(lower, right):
+    """Solution of a matrix whose lower triangle is given, by a hair off where that is singular."""
+    m, tiny = len(right), mpf(2) ** -(_BITS - 60)
+    full = mp.matrix(m, m)
+    for a, row in enumerate(lower):
+        for b in range(a + 1):
+            full[a, b] = full[b, a] = row[b]
+        full[a, a] += tiny * (row[a] or 1)
+    return list(mp.lu_solve(full, mp.matrix(right)))

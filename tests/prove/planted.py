@@ -7,7 +7,6 @@ everywhere, is a proof about another problem: no prover can see it, but the refe
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +20,12 @@ from fastadmm.errors import FastadmmError
 from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp
 
-from prove.check import Outcome, judge_one, upper
-from prove.claims import stated
+from prove.check import Outcome, judge_one, stated, upper
 from prove.draws import Draw, Fit
 from prove.exact import PRECISION, Exact, Point
 from prove.references import Upper, reach_of_data
 
-__all__ = ["FAULTS", "NEAR_THE_BEST", "SEEN_BY_REFERENCES", "Case", "fitted", "plant"]
-
 Array = np.ndarray
-Change = Callable[[Array], Array]
-
 #: Passes with a matrix: the messages D x, and everything else, the images D'u above all.
 _MESSAGES = ("product", "product_into", "products_into", "matrix_product")
 
@@ -51,10 +45,7 @@ class Case:
     inside: Upper | None
 
 
-Fault = Callable[[Case], Any]
-
-
-def fitted(drawn: Draw, *, share: float = 1.0, gap: float = 1e-6) -> Case:
+def fitted(drawn, *, share=1.0, gap=1e-6):
     """A problem with its model and the dual vector that proves it.
 
     Weights are multiplied by a share: below 1 the model is not the best, and no proof may say it is.
@@ -72,7 +63,7 @@ def fitted(drawn: Draw, *, share: float = 1.0, gap: float = 1e-6) -> Case:
     return Case(drawn, problem, weights, result.intercept, duals, gap, exact, everywhere, inside)
 
 
-def plant(case: Case, fault: Fault | None) -> tuple[tuple[str, float], Outcome]:
+def plant(case, fault):
     """Prove with a fault: the claim, its gap, and what of it is false about the true problem and model."""
     outcome = Outcome(case.drawn.seed, case.drawn.text)
     given = copy.copy(case)
@@ -96,29 +87,29 @@ def plant(case: Case, fault: Fault | None) -> tuple[tuple[str, float], Outcome]:
 
 
 # --- what a pass over the columns reads
-def _matrix(block: Any) -> Array:
+def _matrix(block):
     engine = Engine(1)
     found = np.stack([block.product(unit, engine) for unit in np.eye(block.shape[1])], axis=1)
     engine.close()
     return found
 
 
-def _two_faced(block: Any, messages: Any, images: Any) -> Any:
+def _two_faced(block, messages, images):
     """A block whose messages are those of one matrix, and everything else of another."""
     one, other = as_block(np.ascontiguousarray(messages), "a"), as_block(np.ascontiguousarray(images), "b")
     own = {name: getattr(one, name) for name in _MESSAGES if hasattr(one, name)}
 
-    def forwarded(method: Any) -> Any:
+    def forwarded(method):
         return lambda self, *given, **named: method(*given, **named)
 
     other.__class__ = type("TwoFaced", (type(other),), {n: forwarded(m) for n, m in own.items()})
     return other
 
 
-def _in_pass(which: str, change: Change, party: int | None = None) -> Fault:
+def _in_pass(which, change, party=None):
     """A pass that reads changed columns; of every party, or of one."""
 
-    def fault(case: Case) -> None:
+    def fault(case):
         blocks = list(case.problem.blocks)
         for m, block in enumerate(blocks):
             if party is None or m == party % len(blocks):
@@ -130,20 +121,20 @@ def _in_pass(which: str, change: Change, party: int | None = None) -> Fault:
     return fault
 
 
-def _row_dropped(matrix: Array) -> Array:
+def _row_dropped(matrix):
     matrix[int(np.argmax(np.abs(matrix).sum(axis=1)))] = 0.0
     return matrix
 
 
-def _rows_swapped(matrix: Array) -> Array:
+def _rows_swapped(matrix):
     matrix[[0, -1]] = matrix[[-1, 0]]
     return matrix
 
 
-def _at_largest(change: Callable[[float], float]) -> Change:
+def _at_largest(change):
     """The largest number of all becomes another one."""
 
-    def changed(numbers: Array) -> Array:
+    def changed(numbers):
         at = np.unravel_index(int(np.argmax(np.abs(numbers))), numbers.shape)
         numbers[at] = change(numbers[at])
         return numbers
@@ -151,7 +142,7 @@ def _at_largest(change: Callable[[float], float]) -> Change:
     return changed
 
 
-CHANGES: dict[str, Change] = {
+CHANGES = {
     "sign": lambda matrix: -matrix,
     "skipped": lambda matrix: 0.0 * matrix,
     "row dropped": _row_dropped,
@@ -165,37 +156,37 @@ CHANGES: dict[str, Change] = {
 
 
 # --- the model, the dual vectors and the gradient
-def _of_model(change: Callable[[Case], None]) -> Fault:
-    def fault(case: Case) -> None:
+def _of_model(change):
+    def fault(case):
         case.weights = [w.copy() for w in case.weights]
         change(case)
 
     return fault
 
 
-def _one_weight(case: Case) -> None:
+def _one_weight(case):
     largest = max(case.weights, key=lambda w: float(np.abs(w).max()))
     at = np.unravel_index(int(np.argmax(np.abs(largest))), largest.shape)
     largest[at] = 1.5 * largest[at] + 0.1
 
 
-def _stale_intercept(case: Case) -> None:
+def _stale_intercept(case):
     if case.problem.fit_intercept:
         case.intercept = case.intercept + 0.3
 
 
-def _old_weights(case: Case) -> None:
+def _old_weights(case):
     case.weights = [0.5 * w for w in case.weights]
 
 
-def _of_u(change: Change) -> Fault:
+def _of_u(change):
     """Every dual vector changed: those from outside, and the gradient that the prover takes itself."""
 
-    def fault(case: Case) -> Any:
+    def fault(case):
         case.duals = [change(u.copy()) for u in case.duals]
         original = prover.value_at
 
-        def changed(*given: Any, **named: Any) -> Any:
+        def changed(*given, **named):
             value = original(*given, **named)
             return value._replace(gradient=change(value.gradient.copy()), sums=None)
 
@@ -204,35 +195,35 @@ def _of_u(change: Change) -> Fault:
     return fault
 
 
-def _old_gradient(case: Case) -> Any:
+def _old_gradient(case):
     """The gradient at zero weights, with the value at the model."""
     original = prover.value_at
 
-    def changed(problem: Any, total: Array, intercept: Any, engine: Any) -> Any:
+    def changed(problem, total, intercept, engine):
         value, old = (original(problem, t, intercept, engine) for t in (total, 0.0 * total))
         return value._replace(gradient=old.gradient, sums=old.sums)
 
     return patch.object(prover, "value_at", changed)
 
 
-def _of_problem(**changes: Callable[[Any], Any]) -> Fault:
+def _of_problem(**changes):
     """A prover that reads another problem than the one that was fitted."""
 
-    def fault(case: Case) -> None:
+    def fault(case):
         new = {name: change(getattr(case.problem, name)) for name, change in changes.items()}
         case.problem = dataclasses.replace(case.problem, **new)
 
     return fault
 
 
-def _loss(method: str, change: Callable[[Any, tuple[Any, ...]], Any]) -> Fault:
+def _loss(method, change):
     """One function of the loss gives another number; ``change`` gets what it would be and its arguments."""
 
-    def fault(case: Case) -> None:
+    def fault(case):
         true = case.problem.loss
         original = getattr(true, method)
 
-        def changed(self: Any, *given: Any, **named: Any) -> Any:
+        def changed(self, *given, **named):
             return change(original(*given, **named), given)
 
         loss = copy.copy(true)
@@ -243,7 +234,7 @@ def _loss(method: str, change: Callable[[Any, tuple[Any, ...]], Any]) -> Fault:
 
 
 #: Each has to end without a false claim.
-FAULTS: dict[str, Fault] = {
+FAULTS = {
     **{f"messages: {name}": _in_pass("messages", change) for name, change in CHANGES.items()},
     **{f"images: {name}": _in_pass("images", change) for name, change in CHANGES.items()},
     "messages of one party skipped": _in_pass("messages", CHANGES["skipped"], 0),
@@ -277,14 +268,14 @@ NEAR_THE_BEST = (
 )
 
 
-def _doubled(values: Array) -> Array:
+def _doubled(values):
     new = values.copy()
     new[::2] *= 2.0
     return new
 
 
 #: A proof about another problem: false of the one that was fitted, which the references have to see.
-SEEN_BY_REFERENCES: dict[str, Fault] = {
+SEEN_BY_REFERENCES = {
     "lambda halved": _of_problem(lam=lambda lam: 0.5 * lam),
     "lambda ten times": _of_problem(lam=lambda lam: 10.0 * lam),
     "sample weights changed": _of_problem(weight=_doubled),

@@ -9,20 +9,15 @@ them is: no claimed lower bound may lie above F at any.
 import math
 import time
 import warnings
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from mpmath import mp, mpf
 
-from prove.draws import LOG_LINKS, Draw
-from prove.exact import Exact, Point
+from prove.draws import LOG_LINKS
+from prove.exact import Point
 from prove.formulas import KINKED
 from prove.newton import improve
-
-__all__ = ["Upper", "reach_of_data", "zero_point"]
-
-Array = np.ndarray
 
 #: Weights of a solver that are this small beside the largest are tried as zero, too.
 _ZEROS = (1e-7, 1e-5)
@@ -31,14 +26,14 @@ _ZEROS = (1e-7, 1e-5)
 class Upper:
     """The least F found so far, among models of a reach (of each column's weight) if one is given."""
 
-    def __init__(self, exact: Exact, reach: list[Any] | None = None) -> None:
+    def __init__(self, exact, reach=None):
         self.exact, self.reach = exact, reach
-        self.value: Any = mp.inf
-        self.point: Point | None = None
+        self.value = mp.inf
+        self.point = None
         self.source = "none"
-        self.zero: Any = mp.inf
+        self.zero = mp.inf
 
-    def offer(self, point: Point, source: str) -> Any:
+    def offer(self, point, source):
         """F at a point moved into the set; kept if it is the least."""
         inside = self.exact.into_set(point, self.reach)
         if self.exact.outside(inside) > 0:  # a reach that leaves the box
@@ -48,7 +43,7 @@ class Upper:
             self.value, self.point, self.source = value, inside, source
         return value
 
-    def solve(self, seconds: float) -> None:
+    def solve(self, seconds):
         """Points of external solvers, then Newton's method from the best."""
         self.zero = self.offer(zero_point(self.exact), "zero")
         end = time.perf_counter() + seconds
@@ -62,12 +57,11 @@ class Upper:
             self.offer(improve(self.exact, self.point, self.reach, left), f"newton from {self.source}")
 
 
-def zero_point(exact: Exact) -> Point:
-    """Zero weights and intercept."""
+def zero_point(exact):
     return Point([[mpf(0)] * exact.d for _ in range(exact.n_classes)], [mpf(0)] * exact.n_classes)
 
 
-def reach_of_data(exact: Exact, reach: float | None = None) -> list[Any]:
+def reach_of_data(exact, reach=None):
     """Largest weight of each column among the models that a bound without a regulariser speaks of.
 
     |x_j| sd_j <= R, with R = 1000 (classes, log links) or 1000 times the deviation of y - offset; deviations
@@ -85,10 +79,10 @@ def reach_of_data(exact: Exact, reach: float | None = None) -> list[Any]:
     return found
 
 
-def _deviations(exact: Exact, values: list[Any]) -> tuple[Any, Any]:
+def _deviations(exact, values):
     """Standard deviation with the sample weights, and without."""
 
-    def one(weight: list[Any]) -> Any:
+    def one(weight):
         total = sum(weight, mpf(0))
         mean = mpf(0)
         if exact.draw.fit_intercept:
@@ -98,7 +92,7 @@ def _deviations(exact: Exact, values: list[Any]) -> tuple[Any, Any]:
     return one(exact.weight), one([mpf(1)] * exact.n)
 
 
-def _standardised(exact: Exact) -> tuple[Array, Array, Array]:
+def _standardised(exact):
     """Columns about their mean (with an intercept) over their size, in double precision; centres, sizes."""
     columns, centres, sizes = [], [], []
     for ints, exponent in exact.columns:
@@ -111,22 +105,22 @@ def _standardised(exact: Exact) -> tuple[Array, Array, Array]:
     return np.stack(columns, axis=1), np.array(centres, dtype=object), np.array(sizes)
 
 
-def _conic(exact: Exact, reach: list[Any] | None) -> list[Point]:
+def _conic(exact, reach):
     """The point of a solver in standardised columns, and the same with tiny weights at zero."""
     X, centres, sizes = _standardised(exact)
     draw, C = exact.draw, exact.n_classes
     w, b = cp.Variable((exact.d, C)), cp.Variable((1, C))
     given = exact.draw.offset
-    z = X @ w + (0.0 if given is None else given.reshape(exact.n, -1))
-    if draw.fit_intercept:
-        z = z + np.ones((exact.n, 1)) @ b
+    z = cp.Variable((exact.n, C))  # of expressions of matrices the library may take no number for a bound
+    shift = np.zeros((exact.n, C)) if given is None else given.reshape(exact.n, -1)
+    known = [z == X @ w + shift + (np.ones((exact.n, 1)) @ b if draw.fit_intercept else 0.0)]
     weight = np.array([float(s / exact.total) for s in exact.weight])
     used = weight > 0.0
     fit = _loss(draw, z[used], draw.y[used], weight[used])
     unit = cp.multiply(1.0 / sizes[:, None] @ np.ones((1, C)), w)
     limits, polyhedral = _set(exact, w, sizes, reach)
     smallest = float(exact.lam)
-    problem = cp.Problem(cp.Minimize(fit + smallest * _penalty(exact, unit)), limits)
+    problem = cp.Problem(cp.Minimize(fit + smallest * _penalty(exact, unit)), known + limits)
     linear = draw.loss in KINKED and polyhedral and draw.regularizer in ("l1", "none")
     value = None
     for solver in ["SCIPY", "CLARABEL"] if linear else ["CLARABEL"]:
@@ -145,7 +139,7 @@ def _conic(exact: Exact, reach: list[Any] | None) -> list[Point]:
     return points
 
 
-def _attempt(problem: Any, solver: str, w: Any) -> Array | None:
+def _attempt(problem, solver, w):
     """Weights of a solver, or None; SCIPY stands for its HiGHS."""
     exact = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-12}
     tight = {**exact, "max_iter": 100, "time_limit": 1.0}
@@ -159,7 +153,7 @@ def _attempt(problem: Any, solver: str, w: Any) -> Array | None:
     return value if value is not None and np.isfinite(value).all() else None
 
 
-def _set(exact: Exact, w: Any, sizes: Array, reach: list[Any] | None) -> tuple[list[Any], bool]:
+def _set(exact, w, sizes, reach):
     """The sets in standardised weights, and whether they are polyhedral."""
     limits, polyhedral = [], True
     for j, (low, high) in enumerate(exact.bounds):
@@ -179,16 +173,15 @@ def _set(exact: Exact, w: Any, sizes: Array, reach: list[Any] | None) -> tuple[l
     return limits, polyhedral
 
 
-def _penalty(exact: Exact, x: Any) -> Any:
-    """R of the weights."""
+def _penalty(exact, x):
     if exact.groups:
         classes = range(exact.n_classes)
         return sum(math.sqrt(len(g)) * cp.norm(x[list(g), c]) for g in exact.groups for c in classes)
-    total: Any = float(exact.first) * cp.sum(cp.abs(x)) if exact.first else 0.0
+    total = float(exact.first) * cp.sum(cp.abs(x)) if exact.first else 0.0
     return total + 0.5 * float(exact.second) * cp.sum_squares(x) if exact.second else total
 
 
-def _loss(draw: Draw, z: Any, y: Array, s: Array) -> Any:
+def _loss(draw, z, y, s):
     """Weighted mean loss up to terms without z, as an expression in the predictor."""
     p = {"delta": 1.0, "tau": 0.5, "gamma": 1.0, "power": 1.5, "alpha": 1.0, **draw.loss_parameters}
     if draw.loss == "multinomial":
@@ -212,7 +205,7 @@ def _loss(draw: Draw, z: Any, y: Array, s: Array) -> Any:
     return _clamped(e, s, p["gamma"] if draw.loss == "smoothed_hinge" else 0.0, -1.0, 0.0)
 
 
-def _clamped(e: Any, s: Array, width: float, low: float, high: float) -> Any:
+def _clamped(e, s, width, low, high):
     """Least of q^2 / (2 width) + low's and high's line of the rest of e."""
     if width == 0.0:
         return s @ cp.maximum(high * e, low * e)
@@ -222,7 +215,7 @@ def _clamped(e: Any, s: Array, width: float, low: float, high: float) -> Any:
     )
 
 
-def _log_link(loss: str, z: Any, y: Array, s: Array, p: dict[str, float]) -> Any:
+def _log_link(loss, z, y, s, p):
     if loss == "poisson":
         return s @ (cp.exp(z) - cp.multiply(y, z))
     if loss == "gamma":

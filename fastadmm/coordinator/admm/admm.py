@@ -48,7 +48,8 @@ from fastadmm.coordinator.stationarity import (
 )
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
-from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
+from fastadmm.method.certificate import PrimalValue, dual_bound
+from fastadmm.method.class_certificate import best_primal, shifted
 from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
 from fastadmm.parties.proximal import Party
@@ -91,19 +92,6 @@ class SharedState:
     def total(self) -> np.ndarray:
         """Sum of the messages over parties, in the parties' order, of shape (N,)."""
         return self.messages.sum(axis=0)
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What an iteration did. Shapes: total, pull (N,)."""
-
-    total: np.ndarray  # of shape (N,): sum of the new messages
-    pull: np.ndarray  # of shape (N,): ``u + r (S - z)`` at the new state: what V^t needs from the parties
-    regulariser: float  # R(x) at the new weights, summed scaling
-    terms: tuple[float, ...]  # of Lagrangian and V^t
-    residuals: tuple[float, float]  # primal and dual, as in RoundRecord
-    penalty: float  # r of the iteration
-    accelerated: bool  # whether it started from an extrapolated state
 
 
 class AdmmMethod(Method):
@@ -160,7 +148,7 @@ class AdmmMethod(Method):
         return SharedState(vector, self.problem.n_parties)
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
-        return primal_value(self.problem, total, intercept, self.engine)
+        return best_primal(self.problem, total, intercept, self.engine)
 
     def close(self) -> None:
         if self.anderson is not None:
@@ -226,8 +214,13 @@ class AdmmMethod(Method):
         weights = [*([pulled] * m), r, inverse]
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
-    def _iterate(self) -> Talk[_Outcome]:
-        """x-updates, z- and u-update, and the choice of the next state."""
+    def _iterate(self) -> Talk[tuple[np.ndarray, np.ndarray, float, tuple[float, ...], dict[str, Any]]]:
+        """x-updates, z- and u-update, and the choice of the next state.
+
+        Returns: the sum of the new messages; ``u + r (S - z)`` at the new state, what V^t needs of the
+        parties, both of shape (N,); R(x) at the new weights; terms of Lagrangian and V^t; what is measured.
+        Scaling: the result summed scaling.
+        """
         from fastadmm.kernels.sharing import dual_residual, pull_and_squares, relax_messages
 
         problem, engine, state, told = self.problem, self.engine, self.state, self._told
@@ -250,7 +243,8 @@ class AdmmMethod(Method):
         own = state.messages, state.z, state.u, answers, new.u, *told, float(self._tau), self.order.parallel
         off = float(engine.sum_over_rows(dual_residual, leaves, (1,), *own)[0])
         residuals = math.sqrt(square / rows), math.sqrt(off / (problem.n_parties * rows))
-        began = self.penalty, self.extrapolated
+        measured = {"primal_residual": residuals[0], "dual_residual": residuals[1]}
+        measured |= {"penalty": self.penalty, "accelerated": self.extrapolated}  # as the iteration began
         self._norms = [float(answer["norm"]) for answer in stepped]
         regulariser = sum(float(answer["penalty"]) for answer in stepped)
         self.last = new
@@ -263,7 +257,7 @@ class AdmmMethod(Method):
                 self._start_afresh()
         if self.curvature_rule is not None and self.curvature_rule.due():
             yield from self._reweight(total)
-        return _Outcome(total, pull, regulariser, (cross, pressed, pulled, square), residuals, *began)
+        return total, pull, regulariser, (cross, pressed, pulled, square), measured
 
     def _step(self, out: np.ndarray) -> Talk[Answers]:
         """One x-update of every party, whose messages go to ``out``, of shape (M, N)."""
@@ -339,9 +333,9 @@ class AdmmMethod(Method):
 
     def round(self) -> Talk[Measured]:
         problem, engine = self.problem, self.engine
-        found = yield from self._iterate()
-        (cross, pressed, pulled, square), regulariser = found.terms, found.regulariser
-        primal = self._primal(found.total, self._intercept if problem.convex else self.shift)
+        total, pull, regulariser, terms, measured = yield from self._iterate()
+        cross, pressed, pulled, square = terms
+        primal = self._primal(total, self._intercept if problem.convex else self.shift)
         self._intercept = primal.intercept
         objective, bound, stationarity = primal.loss + regulariser, -math.inf, None
         lagrangian = self._loss_at_z() + regulariser + cross + 0.5 * pressed
@@ -349,41 +343,32 @@ class AdmmMethod(Method):
         if problem.convex:
             # With kinks the gradient proves nothing; u does, see the certificate's module.
             dual = primal.gradient if problem.loss.smooth and problem.is_ridge else self.last.u
-            lyapunov, bound = yield from self._certificate(dual, found, primal)
+            lyapunov, bound = yield from self._certificate(dual, total, pull, regulariser, primal)
             lyapunov = lyapunov + pulled + square
             self.raise_bound(bound, dual)
             if self.watch is not None and self.watch.stalls(objective - self.bound):
                 self._rebalance()
         else:
-            lyapunov = sum((yield from stationarities(problem, found.pull)))
-            lyapunov += intercept_part(problem, found.pull, engine) + pulled + square
+            lyapunov = sum((yield from stationarities(problem, pull)))
+            lyapunov += intercept_part(problem, pull, engine) + pulled + square
             model = yield from model_measure(problem, primal.gradient, engine)
             stationarity = self.progress.relative(max(lyapunov, model))
-        return Measured(
-            objective=objective,
-            lower_bound=bound,
-            augmented_lagrangian=lagrangian,
-            lyapunov=lyapunov,
-            primal_residual=found.residuals[0],
-            dual_residual=found.residuals[1],
-            penalty=found.penalty,
-            accelerated=found.accelerated,
-            stationarity=stationarity,
-        )
+        about = {"augmented_lagrangian": lagrangian, "lyapunov": lyapunov, "stationarity": stationarity}
+        return Measured(objective, bound, **measured, **about)
 
     def _certificate(
-        self, dual: np.ndarray, found: _Outcome, primal: PrimalValue
+        self, dual: np.ndarray, total: np.ndarray, pull: np.ndarray, regulariser: float, primal: PrimalValue
     ) -> Talk[tuple[float, float]]:
         """The parties' part of V^t, and the lower bound that a dual vector of shape (N,) proves."""
-        problem, regulariser = self.problem, found.regulariser
+        problem = self.problem
         if not problem.is_ridge:
-            stationarity = sum((yield from stationarities(problem, found.pull)))
+            stationarity = sum((yield from stationarities(problem, pull)))
             return stationarity, (yield from penalised_bound(problem, dual, self.engine))
-        answers = yield from ask_all(problem.n_parties, "certify", gradient=dual, pull=found.pull)
+        answers = yield from ask_all(problem.n_parties, "certify", gradient=dual, pull=pull)
         stationarity, gaps = (sum(float(own[key]) for own in answers) for key in ("stationarity", "gap"))
         if primal.dual_feasible:
             return stationarity, primal.loss + regulariser - gaps
-        return stationarity, dual_bound(problem, dual, found.total, regulariser, gaps, self.engine)
+        return stationarity, dual_bound(problem, dual, total, regulariser, gaps, self.engine)
 
     def _rebalance(self) -> None:
         """Where the gap stands still: residuals shrink together with another penalty, and a new memory."""
@@ -394,8 +379,8 @@ class AdmmMethod(Method):
     def _loss_at_z(self) -> float:
         problem = self.problem
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
-        z = self.engine.plus(self.last.z, problem.offset, self.shift)
-        return problem.loss.evaluate(z, problem.y, problem.weight, self.engine.vector(len(z)), self.engine)
+        z = shifted(self.last.z + problem.offset, self.shift)
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
     @property
     def intercept(self) -> Any:

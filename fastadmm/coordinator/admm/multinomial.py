@@ -10,8 +10,6 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
-from fastadmm.method.certificate import PrimalValue
-from fastadmm.method.class_certificate import class_primal_value, shifted
 from fastadmm.method.method import Measured, translated
 from fastadmm.parties.classes import ClassParty
 
@@ -24,15 +22,6 @@ class MultinomialAdmmMethod(AdmmMethod):
 
     family = "multinomial_admm"
     party_type = ClassParty
-
-    def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
-        start = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.problem.n_outputs,))
-        return class_primal_value(self.problem, total, start, self.engine)
-
-    def _loss_at_z(self) -> float:
-        problem = self.problem
-        z = shifted(self.last.z + problem.offset, np.asarray(self.shift))
-        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
     def prepare(self) -> Talk[float]:
         return translated(super().prepare(), self._asked, _heard)

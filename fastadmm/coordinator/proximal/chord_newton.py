@@ -10,19 +10,18 @@ ever formed. Where a loss has flat pieces, curvature moves with every step, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, predictor
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, predictor
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
-from fastadmm.method.class_certificate import multinomial_of
+from fastadmm.method.class_certificate import multinomial_of, shifted
 from fastadmm.method.line_length import SHALLOW, best_length
-from fastadmm.method.span import Secant, descent_solver, positive_definite
+from fastadmm.method.span import Secant, descent_solver
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 
@@ -38,13 +37,6 @@ ROUNDING = 1e-14
 
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
-
-#: A Hessian from where the loss was so many times what it is here may be far too stiff: its steps are next to
-#: nothing, and promise no more.
-_FAR_BELOW = 1e-3
-
-#: Points of a face that differ by this share are the same.
-_SAME = 1e-14
 
 #: A search ends where it leaves this share of what it gained on the model, or this much less than its
 #: tolerance: where columns differ in size, an end that leaves more of directions that hardly bend costs
@@ -137,7 +129,7 @@ class Passes:
         problem, gradient, known = self.problem, np.empty(self.problem.message_size), tuple(sums.tolist())
         if sums.shape != (self.lead if problem.loss.vector else 2,):
             raise ValueError("known")
-        z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
+        z = shifted(problem.offset + point.total, point.intercept)
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         return Place(point.intercept, loss, products, sums[: self.lead], point.total, gradient, known)
 
@@ -170,8 +162,6 @@ class Passes:
         hessian = self.shared.hessian
         if hessian.reference is None or not (self.quadratic or self.is_exact):
             return self.refresh(here)
-        if here.loss < _FAR_BELOW * self.shared.loss_at_hessian and not self.quadratic:
-            return self.refresh(here)
         if hessian.n_messages < len(self.shared):
             hessian.extend(self.shared.messages, here.gradient, self.engine)
         return self.quadratic
@@ -194,21 +184,12 @@ class Passes:
         z = predictor(problem, here, self.engine)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         messages, engine = self.shared.messages, self.engine
-        if not problem.loss.convex:
-            hessian.refresh(messages, engine.each(np.maximum, engine.each(np.negative, h), 0.0), engine)
-            self.shared.downward, h = hessian.matrix, engine.each(np.maximum, h, 0.0)
-        hessian.refresh(messages, h, engine)
-        self.shared.loss_at_hessian = here.loss
+        hessian.refresh(messages, h if problem.loss.convex else engine.each(np.maximum, h, 0.0), engine)
         return True
 
-    def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
-        """The Hessian in combinations of messages and the intercept, which comes first or last.
-
-        Of a loss that is not convex that of what bends up, or ``exact``.
-        """
+    def system(self, basis: Array, last: bool = False) -> Array:
+        """The Hessian in combinations of messages and the intercept, which comes first or last."""
         lead, whole = self.lead, self.shared.hessian.matrix
-        if exact:
-            whole = whole - self.shared.downward
         size = basis.shape[1]
         own = slice(0, size) if last else slice(lead, lead + size)
         system = np.empty((lead + size, lead + size))
@@ -258,7 +239,7 @@ class ClassPasses(Passes):
             rises = rises[: self.lead]
             return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
         total = origin + self.shared.combined(move) if move.any() else origin.copy()
-        z = problem.offset + total + lifted(intercept, problem.n_samples)
+        z = shifted(problem.offset + total, intercept)
         loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         rows = gradient.reshape(self.problem.n_outputs, -1)
         rises = self.engine.total(rows) if self.lead else np.empty(0)
@@ -281,8 +262,8 @@ class ClassPasses(Passes):
         shared.hessian.move(shared.messages, shared.rows, shared.classes, likely, problem.weight, self.engine)
         return True
 
-    def system(self, basis: Array, last: bool = False, exact: bool = False) -> Array:
-        system, lead = super().system(basis, last, exact), self.lead
+    def system(self, basis: Array, last: bool = False) -> Array:
+        system, lead = super().system(basis, last), self.lead
         if lead:
             # The loss does not depend on the same number added to all intercepts: any positive value will do.
             own = slice(basis.shape[1], None) if last else slice(0, lead)
@@ -298,18 +279,19 @@ def passes_over(problem: Problem, shared: SharedDirections, engine: Engine) -> P
 def minimise_on_shared_face(
     passes: Passes,
     face: SharedFace,
-    starts: list[Array],
-    near: Sequence[tuple[Array, Place]],
+    start: Array,
+    near: tuple[Array, Place],
     tolerance: float,
     reach: float,
 ) -> tuple[Array, Place]:
-    """Newton's method from a known point of the face, or from the best start.
+    """Newton's method from a point of the face, whose place follows from that of a known one.
 
-    Shapes: each of near (K,).
+    Shapes: start (n,).
     Scaling: tolerance summed scaling.
     """
     search = _Search(passes, face, reach)
-    here, fresh = search.start(starts, near)
+    here = search.at(start, *near)
+    fresh = passes.prepare(here.place)
     solve, before, share = search.solver(), math.inf, _LEFT * passes.is_exact
     for _ in range(_MAX_STEPS):
         newton = solve(here.slope)
@@ -365,20 +347,8 @@ class _Search:
     def __init__(self, passes: Passes, face: SharedFace, reach: float) -> None:
         self.passes, self.face, self.reach, self.lead = passes, face, reach, passes.lead
 
-    def start(self, starts: list[Array], near: Sequence[tuple[Array, Place]]) -> tuple[_Point, bool]:
-        """Where to begin, and whether the Hessian is that of this very point."""
-        passes, known = self.passes, list[_Point]()
-        if passes.expands:  # a known place on the face
-            for c, place in near:
-                w = (c - self.face.anchor) @ self.face.basis
-                beside = np.abs(self.face.anchor + self.face.basis @ w - c)
-                if not np.any(beside > _SAME * np.abs(c).max()):
-                    known.append(self._point(w, place))
-        found = known or [self._at(w, *near[-1]) for w in (starts[1:] or starts)]
-        here = min(found, key=lambda point: point.value)
-        return here, passes.prepare(here.place) and not known
-
-    def _at(self, w: Array, c: Array, place: Place) -> _Point:
+    def at(self, w: Array, c: Array, place: Place) -> _Point:
+        """The point w, its place found from that of coefficients c; shapes (n,) and (K,)."""
         move = self.face.anchor + self.face.basis @ w - c
         return self._point(w, self.passes.step(place, move, 0.0))
 
@@ -399,11 +369,6 @@ class _Search:
     def solver(self) -> Secant:
         """Solver of the system on the face."""
         system = self.passes.system(self.face.basis)
-        if not self.passes.problem.loss.convex:
-            exact = self.passes.system(self.face.basis, exact=True)
-            exact[self.lead :, self.lead :] += self.face.square
-            if positive_definite(exact):
-                return Secant(descent_solver(exact, RIDGE))
         system[self.lead :, self.lead :] += self.face.square
         return Secant(descent_solver(system, RIDGE))
 

@@ -21,15 +21,15 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.proximal.best_response import Candidates, padded
 from fastadmm.coordinator.proximal.chord_newton import Place, passes_over
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
-from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted, loss_at
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, loss_at
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
-from fastadmm.method.certificate import PrimalValue, inner, make_feasible, penalty_unit, primal_value
-from fastadmm.method.class_certificate import class_curvature_about, class_primal_value, make_class_feasible
+from fastadmm.method.certificate import PrimalValue, inner, penalty_unit, primal_value
+from fastadmm.method.class_certificate import best_primal, class_curvature_about, primal_at, shifted
 from fastadmm.method.method import Method, check_pair
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
@@ -169,18 +169,9 @@ class ProximalCoordinator(Method):
 
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
-        problem, point = self.solved, self.proposal
-        if not problem.convex:
-            self.primal = primal_value(problem, point.total, point.intercept, self.engine)
-            return
-        gradient = np.empty(problem.message_size)
-        z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
-        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        repair: Any = make_class_feasible if problem.loss.vector else make_feasible
-        feasible = repair(problem, z, gradient, (value, point.intercept), self.engine)
-        if self.repaired is not None:
-            gradient = self.repaired
-        self.primal = PrimalValue(value, gradient, point.intercept, feasible)
+        point = self.proposal
+        primal = primal_at(self.solved, point.total, point.intercept, self.engine)
+        self.primal = primal if self.repaired is None else replace(primal, gradient=self.repaired)
 
     def evaluate(self, place: Place | None = None) -> PrimalValue:
         """Loss and gradient at the proposal, whose place may be known, with the best intercept."""
@@ -196,12 +187,10 @@ class ProximalCoordinator(Method):
         start = point.intercept if intercept is None else intercept
         if place is None:
             place = self.shared.place_of(point, problem.loss)
+        if place is None or (problem.loss.vector and problem.fit_intercept):
+            return best_primal(problem, point.total, start, self.engine)
         if problem.loss.vector:
-            if place is None or problem.fit_intercept:
-                return class_primal_value(problem, point.total, start, self.engine)
             return PrimalValue(place.loss, place.gradient, np.zeros(problem.n_outputs), True)
-        if place is None:
-            return primal_value(problem, point.total, start, self.engine)
         known = place.loss, place.gradient, place.sums
         return primal_value(problem, point.total, place.intercept, self.engine, known)
 
@@ -268,7 +257,7 @@ class ProximalCoordinator(Method):
         if unresolved and all(float(answer["proposal_positions"][-1]) == 1.0 for answer in answers):
             self._less_steep(answers, before, bound)
         self._faces = answers
-        self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
+        self._ahead = self._advanced(bound)
         if self.asks_sizes and any("excess" in answer for answer in answers):
             yield from self._describe_model()  # only they know how large their weights are
         squares = self._squares(self.model)
@@ -433,7 +422,7 @@ class ProximalCoordinator(Method):
                 break
             self.solved = smoothing.smoothed()
             search.know(self.solved, self._value(self.model), self.tolerance)
-            if not search.advance(self.model.coefficients):
+            if not search.advance():
                 break
             found = search.found()
         return found
@@ -446,12 +435,12 @@ class ProximalCoordinator(Method):
         """All points that are kept, each once."""
         return [self.model] if self.proposal is self.model else [self.model, self.proposal]
 
-    def _advanced(self, faces: Answers, value: float, *starts: Array) -> FaceSearch | None:
+    def _advanced(self, value: float) -> FaceSearch | None:
         """A search's first end, whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
-            search = FaceSearch(self, faces, value, stiffness)
-            if not search.advance(*starts):
+            search = FaceSearch(self, self._faces, value, stiffness)
+            if not search.advance():
                 return None
             if stiffness >= _STIFFEST or not self.solved.convex:
                 return search
@@ -507,10 +496,9 @@ class ProximalCoordinator(Method):
         """
         problem, engine, reach = self.solved, self.engine, self.reach
         loss, y, weight = problem.loss, problem.y, problem.weight
-        if problem.n_outputs == 1:
-            z = engine.plus(problem.offset, point.total, point.intercept)
-        else:
-            z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
+        z = shifted(problem.offset + point.total, point.intercept)
+        if loss.vector:
+            z = shifted(problem.offset, point.intercept) + point.total
         h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:

@@ -62,7 +62,7 @@ class FaceSearch:
         problem, shared, model, shares = self.problem, self.shared, self.model, rounds.shares
         self.numbers, self.bases = [shared.of(m) for m in range(len(faces))], [f["basis"] for f in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
-        self._near: list[tuple[Array, Place]] = []  # what is known of the end reached
+        self._end: tuple[Array, Place] | None = None  # what is known of the end reached
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
@@ -92,28 +92,26 @@ class FaceSearch:
         reach = _REACH if problem.loss.convex else 1.0 / max(stiffness, 1.0 / _REACH)
         self._reach = reach * max(float(np.linalg.norm(c)) for c in sizes)
 
-    def advance(self, *starts: Array) -> bool:
-        """Newton's method over the current faces, to ``reached``; False without any freedom.
-
-        Shapes: starts (K,).
-        """
+    def advance(self) -> bool:
+        """Newton's method over the current faces, from the model to ``reached``; False without freedom."""
         q, anchor, square = self.basis, self.anchor, self.square
         if q.shape[1] == 0:
             return False
         passes = passes_over(self.problem, self.shared, self.engine)
-        known = [end for end in self._near if end[1].known or passes.quadratic]
-        near = known or [(self.model.coefficients, passes.at(self.model))]
+        near, model = self._end, self.model.coefficients
+        if near is None or not (near[1].known or passes.quadratic):
+            near = model, passes.at(self.model)
         # The faces' directions, with the regularisers' model.
         own = float(self.linear @ anchor) + 0.5 * float(anchor @ square @ anchor)
         linear = (self.linear + square @ anchor) @ q
         face = SharedFace(anchor, q, linear, q.T @ square @ q, self.value - self._added - own)
-        projected = [(start - anchor) @ q for start in (anchor, *starts)]
-        w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
+        start = (model - anchor) @ q
+        w, place = minimise_on_shared_face(passes, face, start, near, self.tolerance, self._reach)
         reached = sum_without_rounding(anchor, q, w)
         if self._outside(reached):
-            ends = [anchor, *(sum_without_rounding(anchor, q, w) for w in projected[1:]), reached]
+            ends = [anchor, sum_without_rounding(anchor, q, start), reached]
             reached, place = self._in_balls(passes, q, ends, self.intercept)
-        self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
+        self.reached, self.intercept, self._end = reached, place.intercept, (reached, place)
         return True
 
     def _in_balls(self, passes: Passes, q: Array, starts: list[Array], intercept: Any) -> tuple[Array, Place]:
@@ -192,14 +190,14 @@ class FaceSearch:
     def know(self, problem: Problem, value: float, tolerance: Callable[[float], float]) -> None:
         """Take in what became known since the search began: the loss's smoothing, and the model's value."""
         if problem.loss != self.problem.loss:
-            self._near = []
+            self._end = None
         self.problem, self.value, self.tolerance = problem, value, tolerance(value)
 
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
         c, intercept = self.reached, self.intercept
         problem, shared = self.problem, self.shared
-        place = self._near[-1][1] if self._near and self._near[-1][1].known else None
+        place = self._end[1] if self._end is not None and self._end[1].known else None
         if place is not None:
             loss, point = place.loss, HullPoint(c, intercept, place.total)
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.method.class_certificate import shifted
 from fastadmm.method.method import Saved
 from fastadmm.problem.problem import Problem
 
@@ -49,17 +50,11 @@ def products_with(messages: Array, v: Array, classes: Array | None, engine: Engi
     return engine.sum_over_rows(products_by_class, engine.leaves(n), (k,), *rows)
 
 
-def lifted(intercept: Any, n_samples: int) -> Any:
-    """An intercept as it adds to predictors: itself, or for C classes N times each."""
-    return intercept if np.ndim(intercept) == 0 else np.repeat(intercept, n_samples)
-
-
 def predictor(problem: Problem, point: Any, engine: Engine) -> Array:
     """Predictors at a point with intercept and total: of shape (N,) or (C N,)."""
     if problem.n_outputs == 1:
         return engine.plus(problem.offset, point.total, point.intercept)
-    found: Array = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
-    return found
+    return shifted(problem.offset + point.total, point.intercept)
 
 
 def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> float:
@@ -67,7 +62,7 @@ def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> fl
     loss, y, weight = problem.loss, problem.y, problem.weight
     if problem.n_outputs == 1:
         return loss.measure(problem, point.total, point.intercept, gradient, engine)
-    z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
+    z = shifted(problem.offset, point.intercept) + point.total
     return loss.evaluate(z, y, weight, gradient, engine)
 
 
@@ -76,5 +71,4 @@ def difference(problem: Problem, end: Any, start: Any, engine: Engine) -> Array:
     rise = end.intercept - start.intercept
     if problem.n_outputs == 1:
         return engine.plus(end.total, start.total, rise, factor=-1.0)
-    moved: Array = end.total - start.total + lifted(rise, problem.n_samples)
-    return moved
+    return shifted(end.total - start.total, rise)

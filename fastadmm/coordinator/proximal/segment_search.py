@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.parts import HullPoint, difference, lifted
+from fastadmm.coordinator.proximal.parts import HullPoint, difference
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import inner
+from fastadmm.method.class_certificate import shifted
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
@@ -94,7 +95,7 @@ def _slopes(
             return float(loss.advance(messages, np.array([t]), *begin, engine)[1][0])
 
     else:
-        base = problem.offset + lifted(model.intercept, n) + model.total
+        base = shifted(problem.offset, model.intercept) + model.total
 
         def fresh(t: float) -> float:
             loss.evaluate(base + t * along, y, weight, gradient, engine)

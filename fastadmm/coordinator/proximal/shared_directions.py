@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -25,15 +24,13 @@ class SharedDirections(Saved):
     Shapes: owner, rows (K,); products (K, K).
     """
 
-    SAVED = "owner", "products", "hessian: hessian.saved", "curvature: hessian.reference", "loss_at_hessian"
+    SAVED = "owner", "products", "hessian: hessian.saved", "curvature: hessian.reference"
 
     def __init__(
         self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False, most: int = 16
     ) -> None:
         self.engine, self.n_classes = engine, n_classes
         self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
-        self.loss_at_hessian: Any = None
-        self.downward: Any = None  # of what bends down, beside the Hessian: of a loss that is not convex
         self.known: Any = None
         self.store, self.most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
@@ -153,10 +150,11 @@ class SharedDirections(Saved):
         check_pair(saved, "hessian", "curvature")
         super().restore(saved)
         k, lead, n = len(self.owner), self.hessian.lead, self.store.rows.shape[1]
-        if (reference := self.hessian.reference) is not None:
-            matrix, self.loss_at_hessian = self.hessian.matrix, float(saved.get("loss_at_hessian", math.nan))
-            if reference.shape != (n * self.n_classes,) or not lead <= len(matrix) <= lead + k:
-                raise ValueError("hessian")
+        fits = lead <= len(self.hessian.matrix) <= lead + k
+        if (reference := self.hessian.reference) is not None and (
+            reference.shape != (n * self.n_classes,) or not fits
+        ):
+            raise ValueError("hessian")
         self.rows = np.array(saved.get("rows", np.arange(k)), dtype=np.int64)
         self.store.take(saved["messages"], int(self.rows.max(initial=-1)) + 1, self.most)
         if self.rows.shape != (k,) or self.products.shape != (k, k):

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.chord_newton import Passes, Place
+from fastadmm.coordinator.proximal.chord_newton import RIDGE, Passes, Place
 from fastadmm.coordinator.proximal.parts import HullPoint
 
 Array = np.ndarray
@@ -38,9 +38,6 @@ _ROUNDING = 1e-13
 
 #: Most that a weight moves in a step beyond the hull, where nothing bounds it.
 _MAX_MOVE = 30.0
-
-#: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
-_RIDGES = (1e-13, 1e-9)
 
 #: A step that promises less than this share of what was gained is not taken.
 _LEFT = 1e-2
@@ -83,9 +80,6 @@ def minimise_over_shared_hull(
                 continue
             step *= search.best_length(here, trial)
             trial = search.advance(here, step)
-            while passes.is_higher(trial.value, here.value, step):
-                step *= 0.5
-                trial = search.advance(here, step)
         if not trial.value < here.value:
             break
         right = here.value - trial.value >= _RIGHT * decrease
@@ -157,12 +151,9 @@ class _Search:
         rows = self.square - self.square[base]  # of points' differences to their bases
         hessian[:k, :k] += rows - rows[:, base]
         point = np.append(c, np.ravel(place.intercept)[:lead])
-        for ridge in _RIDGES:
-            step = np.zeros(len(slope))
-            weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge, step)
-            size = float(np.abs(step[:k]).max(initial=0.0))
-            if size <= _MAX_MOVE:
-                break
+        step = np.zeros(len(slope))
+        weights_program(hessian, slope, point, self.lower, self.group, self.limit, RIDGE, step)
+        size = float(np.abs(step[:k]).max(initial=0.0))
         if size > _MAX_MOVE:
             step *= _MAX_MOVE / size
         return step, -float(slope @ step) if math.isfinite(size) else math.nan

@@ -20,13 +20,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod, span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue
-from fastadmm.method.class_certificate import (
-    class_primal_value,
-    hessian_sums,
-    make_class_feasible,
-    multinomial_of,
-    shifted,
-)
+from fastadmm.method.class_certificate import class_primal_value, hessian_sums, multinomial_of, shifted
 from fastadmm.method.class_span import (
     ClassSpan,
     ClassSpanHessian,
@@ -95,15 +89,6 @@ class MultinomialMethod(SubspaceMethod):
         point.loss, point.gradient = self.primal.loss, self.primal.gradient
         point.intercept = self.primal.intercept
         return self.primal
-
-    def restart(self) -> None:
-        problem, point = self.problem, self.point
-        gradient = np.empty(problem.message_size)
-        z = shifted(problem.offset + point.total, point.intercept)
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        feasible = make_class_feasible(problem, z, gradient, (point.loss, point.intercept), self.engine)
-        point.gradient = gradient
-        self.primal = PrimalValue(point.loss, gradient, point.intercept, feasible)
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         # What the weights of all classes span becomes every party's first directions.

@@ -32,7 +32,8 @@ from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
+from fastadmm.method.certificate import PrimalValue, dual_bound, penalty_unit, primal_value
+from fastadmm.method.class_certificate import primal_at
 from fastadmm.method.method import Measured, Method, check_pair
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
@@ -226,17 +227,9 @@ class SubspaceMethod(Method):
 
     def restart(self) -> None:
         """Evaluate the current point at its present intercept, to the same bits as when it was saved."""
-        problem, point = self.solved, self.point
-        gradient = np.empty(problem.n_samples)
-        z = self.engine.plus(problem.offset, point.total, point.intercept)
-        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        if math.isfinite(point.loss):
-            value = point.loss  # the same sum, perhaps added up in another order
-        # Without convexity no gradient proves anything, and none is repaired.
-        place = value, point.intercept
-        feasible = problem.convex and make_feasible(problem, z, gradient, place, self.engine)
-        point.loss, point.gradient = value, gradient
-        self.primal = PrimalValue(value, gradient, point.intercept, feasible)
+        point = self.point
+        self.primal = primal_at(self.solved, point.total, point.intercept, self.engine, point.loss)
+        point.loss, point.gradient = self.primal.loss, self.primal.gradient
 
     def set_problem(self, problem: Problem) -> None:
         """Continue with another loss: the current point has to be evaluated anew."""

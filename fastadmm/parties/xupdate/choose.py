@@ -6,11 +6,11 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.direct import ConjugateGradient, GramAffine, GramEigen, KernelEigen
-from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
+from fastadmm.parties.xupdate.gram_descent import GramDescent
 from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 from fastadmm.problem.constraints import Affine, AllSpace, Ball, Constraint
-from fastadmm.problem.regularizers import GroupLasso, Regularizer, SquaredL2
+from fastadmm.problem.regularizers import Regularizer, SquaredL2
 
 #: For squared l2 without a set, the only ones that can be asked for by name.
 X_UPDATES: dict[str, type[XUpdate]] = {
@@ -41,8 +41,7 @@ def choose_penalised(
     block: FeatureBlock, regularizer: Regularizer, constraint: Constraint, force: str = "auto"
 ) -> tuple[XUpdate, str]:
     """Pick the x-update for any regulariser and set. Shapes: block (N, d)."""
-    whole = isinstance(constraint, AllSpace)
-    if isinstance(regularizer, SquaredL2) and whole:
+    if isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace):
         return choose_x_update(block, force)
     if force != "auto":
         raise ConfigError(
@@ -57,8 +56,6 @@ def choose_penalised(
             kind, reason = MajorisedGradient, f"{d} columns are too many for a Gram matrix"
     elif d > MAX_EIGEN_SIDE:
         kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
-    elif isinstance(regularizer, GroupLasso) and whole:
-        kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
     elif isinstance(constraint, Affine):
         kind, reason = GramAffine, f"equations of weights: eigendecomposition of the {d} x {d} Gram matrix"
     elif isinstance(constraint, Ball) or constraint.coupled or not regularizer.separable:

@@ -8,10 +8,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
-from fastadmm.parties.xupdate.direct import eigen
 from fastadmm.parties.xupdate.face_step import scaled_solver
-from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
-from fastadmm.problem.regularizers import GroupLasso
 
 #: Violation of the optimality conditions that is left, relative to the problem's scale.
 _TOLERANCE = 1e-12
@@ -135,36 +132,3 @@ def _newton(
             gradient += change
             return free[~at] if at.any() else nothing
     return nothing
-
-
-class GroupDescent(GramProximalGradient):
-    r"""Group lasso: each group exactly, by its eigendecomposition and one scalar root, in turn.
-
-    Where groups are nearly collinear proximal gradient goes on from there.
-
-    Shapes: block (N, d).
-    """
-
-    name: ClassVar[str] = "group"
-
-    def prepare(self, engine: Engine) -> None:
-        assert isinstance(self.regularizer, GroupLasso)
-        members, self._factors = self.regularizer.members, self.regularizer.factors
-        self._order = np.concatenate(members)
-        self._starts = np.concatenate([[0], np.cumsum([len(g) for g in members])]).astype(np.int64)
-        super().prepare(engine)
-        self._sorted = np.ascontiguousarray(self._gram[np.ix_(self._order, self._order)])
-        self._values = np.empty(len(self._order))
-        self._vectors = np.zeros_like(self._sorted)
-        for a, b in zip(self._starts[:-1], self._starts[1:]):
-            self._values[a:b], self._vectors[a:b, a:b] = eigen(self._sorted[a:b, a:b].copy())
-
-    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        from fastadmm.kernels.gram_descent import group_descent
-
-        ordered = start[self._order]
-        given = self._starts, mu * self._factors, self._values, self._vectors, ordered, np.empty_like(ordered)
-        done = group_descent(self._sorted, right[self._order], *given, _TOLERANCE, _MAX_PASSES)
-        x = np.empty_like(ordered)
-        x[self._order] = ordered
-        return x if done else super().minimise(right, mu, x, engine)

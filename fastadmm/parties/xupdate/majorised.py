@@ -20,6 +20,7 @@ from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.direct import eigen
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball
+from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import LogSum
 
 #: Steps of one round; the answer is never worse than the start, however many are taken.
@@ -111,25 +112,7 @@ class MajorisedGradient(ProximalGradient):
 
     name: ClassVar[str] = "majorised-gradient"
 
-    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+    def _moved(self, penalty: PartyPenalty, point: np.ndarray, slope: np.ndarray, bend: float) -> np.ndarray:
         assert isinstance(self.regularizer, LogSum)
-        x = self.constraint.project(start)
-        image = self.normal(x, engine)
-        lipschitz, limit = self._lipschitz + mu, -1.0
-        for _ in range(self.max_steps):
-            slope = image - right + mu * self.regularizer.gradient(x)
-            new = self.constraint.project(x - slope / lipschitz)
-            step = new - x
-            image_new = self.normal(new, engine)
-            square = float(step @ step)
-            curvature = float(step @ (image_new - image)) + mu * square
-            if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:
-                lipschitz = 1.1 * curvature / square  # the power iteration stopped short of it
-                continue
-            x, image = new, image_new
-            violation = lipschitz * float(np.sqrt(square))
-            if limit < 0.0:
-                limit = self.reduction * violation
-            if violation <= limit:
-                break
-        return x
+        pull = slope + penalty.strength * self.regularizer.gradient(point)
+        return self.constraint.project(point - pull / bend)

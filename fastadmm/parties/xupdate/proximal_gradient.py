@@ -53,9 +53,13 @@ class ProximalGradient(PenalisedUpdate):
     def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         penalty = PartyPenalty(self.regularizer, self.constraint, mu)
         if self._lipschitz == 0.0:
-            return penalty.prox(np.zeros_like(start), 1.0)
+            return self.constraint.project(np.zeros_like(start))
         # Restarted with every round, so that a resumed run takes the same steps.
-        return self._descend(penalty, right, penalty.prox(start, 0.0), -1.0, self.max_steps, engine)[0]
+        return self._descend(penalty, right, self.constraint.project(start), -1.0, self.max_steps, engine)[0]
+
+    def _moved(self, penalty: PartyPenalty, point: np.ndarray, slope: np.ndarray, bend: float) -> np.ndarray:
+        """Where a parabola of this curvature and the penalty are least. Shapes: point, slope (d,)."""
+        return penalty.prox(point - slope / bend, 1.0 / bend)
 
     def _descend(
         self,
@@ -70,17 +74,18 @@ class ProximalGradient(PenalisedUpdate):
 
         Shapes: x (d,).
         """
-        lipschitz = self._lipschitz
-        point = x
+        # A smooth regulariser adds to the curvature; with one that is not convex, momentum may lead uphill.
+        own = 0.0 if self.regularizer.convex else penalty.strength
+        lipschitz, point = self._lipschitz + own, x
         image_x = image = self.normal(x, engine)
         momentum, violation = 1.0, math.inf
         floor = _FLOOR * float(np.linalg.norm(right))
         for _ in range(max_steps):
-            new = penalty.prox(point - (image - right) / lipschitz, 1.0 / lipschitz)
+            new = self._moved(penalty, point, image - right, lipschitz)
             step = new - point
             image_new = self.normal(new, engine)
-            curvature = float(step @ (image_new - image))
             square = float(step @ step)
+            curvature = float(step @ (image_new - image)) + own * square
             if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:
                 lipschitz = 1.1 * curvature / square  # the power iteration stopped short of it
                 continue
@@ -90,7 +95,7 @@ class ProximalGradient(PenalisedUpdate):
             move = new - x
             ahead = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum * momentum))
             factor = (momentum - 1.0) / ahead
-            if float(step @ move) < 0.0:  # uphill: the momentum has done its work
+            if own > 0.0 or float(step @ move) < 0.0:  # uphill: the momentum has done its work
                 ahead, factor = 1.0, 0.0
             momentum = ahead
             point = new + factor * move
