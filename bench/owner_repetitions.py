@@ -32,6 +32,15 @@ def owner_batch_slopes(Z, y, norms, code, limit):
             Z[i, r] = min(max(owner_slope(code, Z[i, r], target), -most), most)
 
 
+def loss_values(name: str, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Loss of every record, the shape of ``z``; y is broadcast against z."""
+    if name == "squared":
+        return 0.5 * (z - y) ** 2
+    if name == "hinge":
+        return np.maximum(0.0, 1.0 - y * z)
+    return np.logaddexp(0.0, -y * z)
+
+
 @dataclass(frozen=True, eq=False)
 class Population:
     """All owners' rows together; the constant, where wanted, is a column of X.
@@ -92,7 +101,7 @@ class Population:
         total = np.zeros(thetas.shape[1])
         for start in range(0, len(self.y), 4096):
             z = self.X[start : start + 4096] @ thetas
-            total += self.loss.values(z, self.y[start : start + 4096, None]).sum(axis=0)
+            total += loss_values(self.loss.name, z, self.y[start : start + 4096, None]).sum(axis=0)
         return total / len(self.y) + penalty
 
 

@@ -50,14 +50,14 @@ def startup(data: Path | None, quick: bool) -> Any:
         "import sys, time, pathlib\n"
         "begin = float(sys.argv[1])\n"
         "from fastadmm.runs.config import make_config\n"
-        "from fastadmm.runs.display import Silent\n"
+        "from fastadmm.runs.folder import Display\n"
         "from fastadmm.runs.train import start_run\n"
-        "class Display(Silent):\n"
+        "class Rounds(Display):\n"
         "    def round(self, record):\n"
         "        if record.round == 1:\n"
         "            print(time.time() - begin)\n"
         "config, out = make_config({'data': sys.argv[2]}), pathlib.Path(sys.argv[3])\n"
-        "start_run(config, out, force=True, display=Display())\n"
+        "start_run(config, out, force=True, display=Rounds())\n"
     )
 
     def seconds(*arguments: str, text: str = program, **environment: str) -> float:

@@ -108,8 +108,8 @@ def read_raw(path: Path) -> float:
 
 def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, Any]:
     """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
-    from fastadmm.runs import display
     from fastadmm.runs.config import make_config
+    from fastadmm.runs.folder import Display
     from fastadmm.runs.plan import peak_memory
     from fastadmm.runs.train import start_run
     from fastadmm.settings.checks import parse_bytes
@@ -117,7 +117,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
     raw: list[float] = []
     marks: list[float] = []
 
-    class Display(display.Display):
+    class Rounds(Display):
         def start(self, target: float, max_rounds: int) -> None:
             marks.append(0.0)
 
@@ -134,7 +134,7 @@ def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, 
 
     config = make_config(values)
     plan = plan_run(config)
-    start_run(config, Path(path).with_name(f"run-{scheme}-{limit}"), display=Display(), force=True)
+    start_run(config, Path(path).with_name(f"run-{scheme}-{limit}"), display=Rounds(), force=True)
     rounds = list(np.diff(marks[2:]))  # without set-up and first factorisation
     passes = 3  # of a round of `subspace`, where parties have Gram matrices
     return {

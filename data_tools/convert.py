@@ -73,7 +73,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     # All rows of a matrix are looked at to decide who gets which columns.
     like = open_partition(options.like) if options.like is not None else None
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
-    reader = open_matrix(kind, files, shown(options.source), options, declared, scratch)
+    reader = open_matrix(kind, files, options, declared, scratch)
     split = partial(party_columns, options, reader.path, like=like)
     if reader.n_features is not None:  # faults of the split are found before the data are read
         split(reader.n_features)
@@ -113,16 +113,12 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
 
 
 def open_matrix(
-    kind: str,
-    files: Sequence[SourceFile],
-    place: str,
-    options: Any,
-    n_features: int | None,
-    scratch: Path | None,
+    kind: str, files: Sequence[SourceFile], options: Any, n_features: int | None, scratch: Path | None
 ) -> LibsvmSource | NpzSource:
     """The reader of a source without column names."""
     if kind == "npz":
         return NpzSource(files[0], x_key=options.x_key, y_key=options.y_key or "y")
+    place = None if options.source is None else shown(options.source)
     return LibsvmSource(files, place, n_features=n_features, zero_based=options.zero_based, scratch=scratch)
 
 

@@ -116,7 +116,7 @@ class OwnerOptions(TableOptions):
         kind = format_of(file, self.format)
         check_format_options(kind, self, f"{file.shown}: ")
         if kind not in ("csv", "parquet"):
-            return open_matrix(kind, [file], file.shown, self, self.features, scratch)
+            return open_matrix(kind, [file], self, self.features, scratch)
         return CsvSource(path, self, self.by, scratch=scratch, on_read=on_read)
 
 

@@ -18,6 +18,7 @@ from fastadmm.data_tools.columns import Column, is_number, nearest
 from fastadmm.data_tools.csv_table import Layout
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.block_file import check_party_name
 
 _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
@@ -78,11 +79,7 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
         raise ConfigError(f"--names {names!r}: {len(parts)} names for {n_parties} parties")
     lowered = [part.lower() for part in parts]
     for part in parts:
-        # The name becomes a file name, next to labels.h5.
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", part) or part.lower() == "labels":
-            raise ConfigError(
-                f"--names: {part!r} cannot name a party: use letters, digits, '-', '_' and '.' (not 'labels')"
-            )
+        check_party_name(part, "--names", ConfigError)  # it becomes a file name, next to labels.h5
         if lowered.count(part.lower()) > 1:
             raise ConfigError(f"--names: {part!r} is given twice")
     return parts

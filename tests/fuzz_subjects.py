@@ -19,11 +19,15 @@ from run_tools import run, write_blocks, write_problem
 
 @dataclass(frozen=True)
 class Command:
-    """One command line, in which ``@name`` is a path of the case; what it makes, and may change in place."""
+    """One command line, in which ``@name`` is a path of the case; and what it may change in place."""
 
     line: str
-    outs: tuple[str, ...] = ()
     changes: str = ""
+
+    @property
+    def outs(self):
+        """What it makes."""
+        return tuple(word[1:] for word in self.line.split() if word.startswith("@out"))
 
     def arguments(self, home):
         return [str(home / word[1:]) if word.startswith("@") else word for word in self.line.split()]
@@ -189,20 +193,18 @@ _EXCHANGE_FILES = (
     "run/answers.journal", "data.parts/party-1.h5")  # fmt: skip
 
 _STEPS = (
-    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",
-            ("out.h5",), "before"),
-    Command("coordinator step @run @party-1.message2.h5 @party-2.message2.h5", (), "run"),
-    Command("coordinator step @run", (), "run"),
+    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1", "before"),
+    Command("coordinator step @run @party-1.message2.h5 @party-2.message2.h5", "run"),
+    Command("coordinator step @run", "run"),
 )  # fmt: skip
 
 _EXCHANGE_COMMANDS = (
     *_STEPS,
     Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1 "
-            "--approval @approval.toml", ("out.h5",), "before"),
-    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request0.h5 -o @out.h5 --threads 1",
-            ("out.h5",), "before"),
-    Command("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @out.toml", ("out.toml",)),
-    Command("coordinator repair @run", (), "run"),
+            "--approval @approval.toml", "before"),
+    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request0.h5 -o @out.h5 --threads 1", "before"),
+    Command("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @out.toml"),
+    Command("coordinator repair @run", "run"),
 )  # fmt: skip
 
 _RUN = (
@@ -214,95 +216,93 @@ _FIT = "--lambda 1e-2 --rounds 2 --threads 1 -q"
 
 SUBJECTS = {
     "csv": Subject((seed_csv,), ("data.csv",), (
-        Command("convert @data.csv --label y --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.csv --label y --parties 2 --standardize --set storage=csr -o @out.parts", ("out.parts",)),
-        Command("convert @data.csv --task regression --no-header --label c4 --parties 3 -o @out.parts", ("out.parts",)),
-        Command("owners convert @data.csv --label y --sizes 12,12 -o @out.owners", ("out.owners",)),
+        Command("convert @data.csv --label y --parties 2 -o @out.parts"),
+        Command("convert @data.csv --label y --parties 2 --standardize --set storage=csr -o @out.parts"),
+        Command("convert @data.csv --task regression --no-header --label c4 --parties 3 -o @out.parts"),
+        Command("owners convert @data.csv --label y --sizes 12,12 -o @out.owners"),
     ), 3),
     "libsvm": Subject((seed_libsvm,), ("data.svm",), (
-        Command("convert @data.svm --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.svm --features 8 --columns 4,4 --set normalize=l2 --set storage=csr -o @out.parts", ("out.parts",)),
-        Command("convert @data.svm --set zero_based=true --parties 2 --task regression -o @out.parts", ("out.parts",)),
-        Command("owners convert @data.svm --sizes 12,12 -o @out.owners", ("out.owners",)),
+        Command("convert @data.svm --parties 2 -o @out.parts"),
+        Command("convert @data.svm --features 8 --columns 4,4 --set normalize=l2 --set storage=csr -o @out.parts"),
+        Command("convert @data.svm --set zero_based=true --parties 2 --task regression -o @out.parts"),
+        Command("owners convert @data.svm --sizes 12,12 -o @out.owners"),
     ), 3),
     "packed": Subject((seed_packed,), ("data.csv.*",), (
-        Command("convert @data.csv.gz --label y --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.csv.bz2 --label y --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @data.csv.xz --label y --parties 2 -o @out.parts", ("out.parts",)),
+        Command("convert @data.csv.gz --label y --parties 2 -o @out.parts"),
+        Command("convert @data.csv.bz2 --label y --parties 2 -o @out.parts"),
+        Command("convert @data.csv.xz --label y --parties 2 -o @out.parts"),
     )),
     "npz": Subject((seed_npz,), ("*.npz",), (
-        Command("convert @dense.npz --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert @sparse.npz --parties 2 -o @out.parts", ("out.parts",)),
-        Command("owners convert @dense.npz --sizes 12,12 -o @out.owners", ("out.owners",)),
+        Command("convert @dense.npz --parties 2 -o @out.parts"),
+        Command("convert @sparse.npz --parties 2 -o @out.parts"),
+        Command("owners convert @dense.npz --sizes 12,12 -o @out.owners"),
     ), 2),
     "tables": Subject(_TABLES, ("guest.csv", "host.csv"), (
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --missing mean -o @out.parts", ("out.parts",)),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y -o @out.parts"),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --missing mean -o @out.parts"),
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --missing indicator --categorical age "
-                "--duplicates drop -o @out.parts", ("out.parts",)),
-        Command("align --guest @guest.csv --host @host.csv --id id -o @out.json", ("out.json",)),
-        Command("align --guest @guest.csv --host @host.csv --id id --set duplicates=first -o @out.json", ("out.json",)),
+                "--duplicates drop -o @out.parts"),
+        Command("align --guest @guest.csv --host @host.csv --id id -o @out.json"),
+        Command("align --guest @guest.csv --host @host.csv --id id --set duplicates=first -o @out.json"),
     ), 2),
     "described": Subject((
         *_TABLES, seed_gaps, "convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @described.parts",
     ), ("columns.toml", "guest.csv", "described.parts/*.h5"), (
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts",
-                ("out.parts",)),
-        Command("convert @guest.csv --drop id --label y --public-columns @columns.toml --parties 2 -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @described.parts -o @out.parts", ("out.parts",)),
-        Command("train @described.parts --privacy fusion --epsilon 9 --delta 1e-2 --lambda 1e-1 --threads 1 -q -o @out", ("out",)),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts"),
+        Command("convert @guest.csv --drop id --label y --public-columns @columns.toml --parties 2 -o @out.parts"),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @described.parts -o @out.parts"),
+        Command("train @described.parts --privacy fusion --epsilon 9 --delta 1e-2 --lambda 1e-1 --threads 1 -q -o @out"),
     ), 2),
     "ids": Subject(_TABLES, ("rows.json",), (
-        Command("convert --guest @guest.csv --id id --label y --align @rows.json -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --align @rows.json -o @out.parts", ("out.parts",)),
+        Command("convert --guest @guest.csv --id id --label y --align @rows.json -o @out.parts"),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --align @rows.json -o @out.parts"),
     )),
     "parquet": Subject((*_TABLES, seed_parquet), ("*.parquet",), (
-        Command("convert --guest @guest.parquet --host @host.parquet --id id --label y -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.parquet --host @host.parquet --id id --label y --missing median -o @out.parts",
-                ("out.parts",)),
-        Command("align --guest @guest.parquet --host @host.parquet --id id -o @out.json", ("out.json",)),
+        Command("convert --guest @guest.parquet --host @host.parquet --id id --label y -o @out.parts"),
+        Command("convert --guest @guest.parquet --host @host.parquet --id id --label y --missing median -o @out.parts"),
+        Command("align --guest @guest.parquet --host @host.parquet --id id -o @out.json"),
     ), 2),
     "psi": Subject((
         *_TABLES, "align psi-request @guest.csv --id id -o @request.psi --secret @guest.key",
         "align psi-respond @host.csv --id id --request @request.psi -o @response.psi",
     ), ("request.psi", "response.psi", "guest.key", "guest.csv", "host.csv"), (
-        Command("align psi-request @guest.csv --id id -o @out.psi --secret @out.key", ("out.psi", "out.key")),
-        Command("align psi-respond @host.csv --id id --request @request.psi -o @out.psi", ("out.psi",)),
-        Command("align psi-finish @guest.csv --id id --secret @guest.key --response @response.psi -o @out.json", ("out.json",)),
+        Command("align psi-request @guest.csv --id id -o @out.psi --secret @out.key"),
+        Command("align psi-respond @host.csv --id id --request @request.psi -o @out.psi"),
+        Command("align psi-finish @guest.csv --id id --secret @guest.key --response @response.psi -o @out.json"),
     )),
     "partition": Subject((*_PARTITIONS, *_TABLES, "convert --guest @guest.csv --host @host.csv --id id --label y -o @tables.parts"), ("*.parts/party-*.h5", "*.parts/host.h5", "*.parts/guest.h5", "*.parts/labels.h5",
                                           "*.parts/partition.toml"), (
         Command("inspect --check @THIS"),
         Command("inspect --json @THIS"),
         Command("inspect @DIR"),
-        Command(f"train @DIR {_FIT} -o @out", ("out",)),
-        Command(f"train @DIR {_FIT} --regularizer l1 -o @out", ("out",)),
+        Command(f"train @DIR {_FIT} -o @out"),
+        Command(f"train @DIR {_FIT} --regularizer l1 -o @out"),
         Command("train @DIR --dry-run --json"),
-        Command(f"train @dense.parts --test @DIR {_FIT} -o @out", ("out",)),
-        Command("convert @data.csv --label y --like @dense.parts -o @out.parts", ("out.parts",)),
-        Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @tables.parts -o @out.parts", ("out.parts",)),
-        Command("coordinator start @DIR/labels.h5 --party party-1 --party party-2 -o @out", ("out",)),
+        Command(f"train @dense.parts --test @DIR {_FIT} -o @out"),
+        Command("convert @data.csv --label y --like @dense.parts -o @out.parts"),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @tables.parts -o @out.parts"),
+        Command("coordinator start @DIR/labels.h5 --party party-1 --party party-2 -o @out"),
     ), 6),
     "model": Subject(_RUN, ("run/model/*", "*.contribution.h5", "part.h5"), (
         Command("inspect @run/model"),
         Command("inspect --json @THIS"),
-        Command("predict @run @dense.parts -o @out.csv", ("out.csv",)),
-        Command("evaluate @run @dense.parts --json", (), "run"),
-        Command("card @run -o @out.md", ("out.md",)),
-        Command("combine @party-1.contribution.h5 @party-2.contribution.h5 --model @run -o @out.csv", ("out.csv",)),
-        Command("combine @party-1.contribution.h5 --model @run -o @out.csv", ("out.csv",)),
-        Command("predict --partial @run/model/party-1.h5 @dense.parts/party-1.h5 -o @out.h5", ("out.h5",)),
-        Command("import @part.h5 @run --force", (), "run"),
-        Command("export @run --party party-1 -o @out.h5", ("out.h5",)),
-        Command("export @run -o @out.json", ("out.json",)),
+        Command("predict @run @dense.parts -o @out.csv"),
+        Command("evaluate @run @dense.parts --json", "run"),
+        Command("card @run -o @out.md"),
+        Command("combine @party-1.contribution.h5 @party-2.contribution.h5 --model @run -o @out.csv"),
+        Command("combine @party-1.contribution.h5 --model @run -o @out.csv"),
+        Command("predict --partial @run/model/party-1.h5 @dense.parts/party-1.h5 -o @out.h5"),
+        Command("import @part.h5 @run --force", "run"),
+        Command("export @run --party party-1 -o @out.h5"),
+        Command("export @run -o @out.json"),
     ), 4),
     "run": Subject(_RUN, ("run/*.*", "run/checkpoints/*/*.h5"), (
         Command("inspect @run"),
         Command("inspect --json @run"),
-        Command("resume @run --rounds 4 -q", (), "run"),
-        Command("report @run -o @out.html", ("out.html",)),
+        Command("resume @run --rounds 4 -q", "run"),
+        Command("report @run -o @out.html"),
         Command("card @run --json"),
-        Command("evaluate @run @dense.parts", (), "run"),
+        Command("evaluate @run @dense.parts", "run"),
     ), 3),
     "private": Subject((
         *_PARTITIONS, seed_config,
@@ -311,10 +311,10 @@ SUBJECTS = {
         Command("inspect @run"),
         Command("privacy @run"),
         Command("train @sparse.parts --privacy message --epsilon 1 --delta 1e-3 --config @total.toml --lambda 1e-1 --threads 1 --ledger "
-                "@ledger.jsonl -o @out -q", ("out",), "ledger.jsonl"),
-        Command("report @run -o @out.html", ("out.html",)),
+                "@ledger.jsonl -o @out -q", "ledger.jsonl"),
+        Command("report @run -o @out.html"),
         Command("card @run"),
-        Command("resume @run -q", (), "run"),
+        Command("resume @run -q", "run"),
     ), 2),
     "rounds": Subject((seed_problem, seed_exchange), ("party-1.request2.h5", "party-1.message2.h5", "data.parts/party-1.h5", "run/*.*",
                                       "run/*/*.msg", "before/*"), (*_STEPS, Command("inspect @THIS")), 3),
@@ -323,21 +323,21 @@ SUBJECTS = {
         "owners train @data.owners --epsilon 5 --bound clip:1 --step 0.1 --rounds 3 --threads 1 -o @run -q",
         "owners convert @data.csv --label y --sizes 12,12 --set storage=csr -o @sparse.owners",
     ), ("*.owners/*", "run/*.*", "run/*/*"), (
-        Command("owners train @DIR --epsilon 5 --bound clip:1 --step 0.1 --rounds 2 --threads 1 -o @out -q", ("out",)),
-        Command("owners train @DIR --epsilon 5 --bound clip:1 --step 0.1 --rounds 2 --threads 1 --stream -o @out -q", ("out",)),
+        Command("owners train @DIR --epsilon 5 --bound clip:1 --step 0.1 --rounds 2 --threads 1 -o @out -q"),
+        Command("owners train @DIR --epsilon 5 --bound clip:1 --step 0.1 --rounds 2 --threads 1 --stream -o @out -q"),
         Command("forecast @DIR --epsilon 5 --bound clip:1 --pilot @DIR --json"),
-        Command("owners resume @run -q", (), "run"),
+        Command("owners resume @run -q", "run"),
         Command("inspect @THIS"),
         Command("inspect @DIR"),
-        Command("predict @run @data.csv -o @out.csv", ("out.csv",)),
+        Command("predict @run @data.csv -o @out.csv"),
         Command("card @run"),
     ), 3),
     "config": Subject((*_PARTITIONS, seed_config, _OWNERS), ("config.toml", "owners.toml", "private.toml"), (
-        Command("train @dense.parts --config @config.toml -q -o @out", ("out",)),
+        Command("train @dense.parts --config @config.toml -q -o @out"),
         Command("train @sparse.parts --config @config.toml --dry-run"),
-        Command("train @sparse.parts --config @private.toml -q -o @out", ("out",)),
-        Command("owners train @data.owners --config @owners.toml -q -o @out", ("out",)),
-        Command("coordinator start @dense.parts/labels.h5 --party party-1 --party party-2 --set scheme=sharing --config @config.toml -o @out", ("out",)),
+        Command("train @sparse.parts --config @private.toml -q -o @out"),
+        Command("owners train @data.owners --config @owners.toml -q -o @out"),
+        Command("coordinator start @dense.parts/labels.h5 --party party-1 --party party-2 --set scheme=sharing --config @config.toml -o @out"),
     ), 3),
 }  # fmt: skip
 

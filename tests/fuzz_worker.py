@@ -55,7 +55,7 @@ def case_of(seed, number, seeds):
     folder = target.parent if target.parent.name else Path(target.parts[0])
     if "@DIR" in line and folder.suffix not in (".parts", ".owners"):
         folder = Path("data.owners" if name == "owners" else "dense.parts")
-    return rng, name, target, Command(line.replace("@DIR", f"@{folder}"), command.outs, command.changes)
+    return rng, name, target, Command(line.replace("@DIR", f"@{folder}"), command.changes)
 
 
 def contents(home):

@@ -24,7 +24,7 @@ import tomli_w
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.proof.claim import Claim
-from fastadmm.runs.display import Display
+from fastadmm.runs.folder import Display
 from fastadmm.solver import solver
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store.partition import create_partition

@@ -106,28 +106,6 @@ def test_without_an_exact_intercept_there_is_no_certificate(monkeypatch):
     assert solver.bound.value == -math.inf
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_lagrangian_and_lyapunov_value_along_an_accelerated_run(loss, intercept):
-    blocks, y, s, offset = build(loss, True, seed=5)
-    problem = make_problem(
-        blocks, y, loss=loss, lam=1e-3, fit_intercept=intercept, sample_weight=s, offset=offset
-    )
-    solver = Solver(problem, SolverOptions(scheme="sharing", acceleration="anderson", gap=0.0, penalty=0.02))
-    twin = naive.NaiveADMM("sharing", blocks, y, loss=loss, lam=1e-3, r=0.02, s=s, offset=offset)
-    accelerated = 0
-    for _ in range(40):
-        record = solver.round()
-        accelerated += record.accelerated
-        last = solver.coordinator.last
-        b = solver.coordinator.shift
-        state = naive.State(solver.party_weights(), list(last.messages), last.z, last.u, b)
-        assert record.augmented_lagrangian == pytest.approx(twin.lagrangian(state) / N, rel=1e-11)
-        size = sum(float(np.sum((D.T @ last.u) ** 2)) for D in twin.blocks)
-        assert record.lyapunov == pytest.approx(twin.lyapunov(state), rel=1e-7, abs=1e-24 * size)
-    assert accelerated > 10
-
-
 def test_bounds_that_are_none_stay_none():
     bound = LowerBound()
     assert bound.update(1.0, -1.0) == (2.0, math.inf)

@@ -245,7 +245,7 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
     with create_partition(tmp_path / "rows.parts", task="classification") as partition:
         partition.party("bank", kind="dense").append(np.arange(2.0 * N).reshape(N, 2), ids=np.arange(N) + 1)
         partition.labels(classes=("no", "yes")).append(np.arange(N) % 2, ids=np.arange(N) + 1)
-    real = shared_runs.open_run
+    real = shared_runs.load.open_run
     for place, told in {
         "nowhere.parts": "nowhere.parts: no such directory",
         "rows.parts": "the list of rows is not what rank 0 has; start all workers alike, on the same files",
@@ -257,7 +257,7 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path, monkeypatch):
             return real(replace(config, data=there) if is_rank_1 else config)
 
         with monkeypatch.context() as patched:
-            patched.setattr(shared_runs, "open_run", opened)
+            patched.setattr(shared_runs.load, "open_run", opened)
             assert (line := refused(config)).startswith("rank 1: ")
             assert told in line
     for scheme in ("sharing", "pooled"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.reports import compare_runs
-from fastadmm.reports.comparison import comparison_rows
+from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run

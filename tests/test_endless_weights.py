@@ -19,7 +19,7 @@ from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.reports import compare_runs
-from fastadmm.reports.comparison import comparison_rows
+from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord, Status

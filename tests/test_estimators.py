@@ -15,7 +15,6 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import JointClassifier, JointClassifierCV, JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, DivergenceError, InputError
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -120,29 +119,6 @@ def test_models_are_those_of_scikit_learn(cancer, diabetes, regression, parties,
 
 
 # --- forms of X, columns and parties
-def test_blocks_are_columns_of_one_matrix(cancer):
-    X, y = cancer
-    whole = JointClassifier([10, 20], 1e-2).fit(X, y)
-    blocks = [X[:, :10], X[:, 10:]]
-    apart = JointClassifier(alpha=1e-2).fit(blocks, y)
-    np.testing.assert_array_equal(apart.coef_, whole.coef_)
-    assert apart.n_features_in_ == 30
-    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
-        np.testing.assert_allclose(getattr(apart, method)(blocks), getattr(apart, method)(X), rtol=1e-9)
-        np.testing.assert_allclose(
-            getattr(whole, method)(tuple(blocks)), getattr(whole, method)(X), rtol=1e-9
-        )
-    assert apart.score(blocks, y) == whole.score(X, y)
-    # Inputs stay as they were.
-    sparse = sp.csr_array(X)
-    weight = np.full(len(y), 2.0)
-    before = [part.copy() for part in (X, y, weight, sparse.data, sparse.indices)]
-    for given in (X, sparse, [X[:, :4], sparse[:, 4:]]):
-        JointClassifier(alpha=1e-2).fit(given, y, weight)
-    for part, copy in zip((X, y, weight, sparse.data, sparse.indices), before, strict=True):
-        np.testing.assert_array_equal(part, copy)
-
-
 def test_columns_and_names_follow_x(diabetes):
     X, y = diabetes
     frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(10)])
@@ -182,24 +158,6 @@ def test_columns_and_names_follow_x(diabetes):
 
 
 # --- labels
-@pytest.mark.parametrize("labels", [("bad", "good"), (-1, 1), (1, 2), (False, True), (0.5, 0.75)])
-def test_any_two_labels(cancer, labels):
-    X, y = cancer
-    named = np.array(labels)[y]
-    model = JointClassifier(2, 1e-2)
-    if isinstance(labels[0], float):
-        with pytest.raises(ValueError, match="Unknown label type: continuous"):
-            model.fit(X, named)
-        return
-    model.fit(X, named)
-    assert list(model.classes_) == list(labels)
-    assert set(model.predict(X)) == set(labels)
-    np.testing.assert_array_equal(model.coef_, JointClassifier(2, 1e-2).fit(X, y).coef_)
-    assert model.score(X, named) > 0.97
-    series = pd.Series(named, index=np.arange(len(y))[::-1])
-    np.testing.assert_array_equal(clone(model).fit(X, series).predict(X), model.predict(X))
-
-
 @pytest.mark.representatives(6)
 @pytest.mark.parametrize(
     ("labels", "positive", "counted"),

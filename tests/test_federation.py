@@ -190,7 +190,7 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties, tmp_path, 
         return parties.ask(name, raw, seconds)
 
     with federated(folder, slow) as run:
-        run._tell = said.append
+        run.tell = said.append
         assert run.advance()["rounds"] == 1
     assert re.fullmatch(r"exchange 0, waiting for (party-1, )?party-2", said[0])
     assert advance(RunFolder(folder.path, EXCHANGE), parties.ask)["rounds"] == 1  # it is over

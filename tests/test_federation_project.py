@@ -25,7 +25,7 @@ from fastadmm.files.atomic import write_toml
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.inference.between import InferenceParty, inferring
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Display
+from fastadmm.runs.folder import Display
 from fastadmm.runs.load import check_run, load_run
 from fastadmm.runs.train import start_run
 from fastadmm.store.label_file import open_labels

@@ -11,7 +11,7 @@ import pytest
 from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers, result_texts, settings_of
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, rounded_up, state
 from fastadmm.reports import compare_runs, read_records, write_report
-from fastadmm.reports.comparison import comparison_rows
+from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import card_text, model_card

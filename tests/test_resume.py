@@ -428,7 +428,7 @@ def test_time_limit(folder, tmp_path, capsys):
     assert second["seconds"] >= 0.3
 
 
-# --- A state that lacks something, or has another shape, is refused when it is restored, not in a round
+# --- a state that lacks something, or has another shape, is refused when it is restored, not in a round
 REFUSED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 ENGINE = Engine(1)
 OPTIONS = {"gap": 1e-12, "n_threads": 1}

@@ -13,8 +13,7 @@ from fastadmm.files import atomic
 from fastadmm.files.atomic import atomic_directory, atomic_file, exchange, remove_leftovers
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
-from fastadmm.runs.display import Display
-from fastadmm.runs.folder import run_lock
+from fastadmm.runs.folder import Display, run_lock
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.h5file import create_h5

@@ -188,7 +188,7 @@ def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
         assert measured == pytest.approx(documented, rel=0.1, abs=1)
 
 
-# --- A run that ends without its proof returns the best model that it had
+# --- a run that ends without its proof returns the best model that it had
 def problem(loss="hinge", **more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(60, d)) * 10.0 ** rng.uniform(-1.0, 1.0, d) for d in (6, 5, 7)]

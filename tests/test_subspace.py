@@ -158,7 +158,7 @@ def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     assert error < 1e-12 or (rough and error < 1e-5)
 
 
-# --- directions that a party forgets: the reflection, what is kept, and that few directions are enough
+# --- directions that a party forgets
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.data())
 @settings(max_examples=50, deadline=None)
 def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):

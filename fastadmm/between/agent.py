@@ -180,11 +180,6 @@ def _entry(caller: str, run: str = "", number: int = -1) -> dict[str, Any]:
     return {"time": moment(), "caller": caller[:200], "run": run, "number": number, "calls": []}
 
 
-#: How an agent's status calls what is approved beside a run, and with a run's model.
-_TASKS = {approval_file.ALIGN: "alignments", approval_file.LABELS: "labels"}
-_OF_MODEL = {approval_file.PREDICT: "predictions", approval_file.INFER: "standard errors"}
-
-
 def agent_status(state: Path) -> list[str]:
     """Approved runs, what was answered and refused, and what was spent."""
     with storage_errors(state, "read"):
@@ -196,12 +191,12 @@ def agent_status(state: Path) -> list[str]:
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
     entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
-    lines = _of_tasks(state, _TASKS, tasks, "")
+    lines = _of_tasks(state, tasks)
     for path in sorted((state / ALIGNMENTS).glob("*.json")):
         lines.append(f"    rows that all parties have: {shown(path)}")
     for directory in runs:
         lines += _of_run(directory, [entry for entry in entries if entry["run"] == directory.name])
-        lines += [f"    {line}" for line in _of_tasks(directory, _OF_MODEL, tasks, directory.name)]
+        lines += [f"    {line}" for line in _of_tasks(directory, tasks, directory.name)]
     known = {directory.name for directory in runs}
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
@@ -213,12 +208,13 @@ def agent_status(state: Path) -> list[str]:
     return lines + [f"audit log: {len(entries)} lines, the last with digest {digest}"] * bool(digest)
 
 
-def _of_tasks(folder: Path, kinds: dict[str, str], entries: list[dict[str, Any]], run: str) -> list[str]:
+def _of_tasks(folder: Path, entries: list[dict[str, Any]], run: str = "") -> list[str]:
+    """Of what is approved beside runs, or with a run's model."""
     lines = []
-    for name, what in kinds.items():
-        if (folder / name).exists():
-            approval, spent = open_task_approval(folder / name), used(entries, name, run)
-            rows = "vectors" if name == approval_file.INFER else "rows"
+    for kind, what in (approval_file.OF_MODEL if run else approval_file.BESIDE).items():
+        if (path := folder / f"{kind}.toml").exists():
+            approval, spent = open_task_approval(path), used(entries, path.name, run)
+            rows = "vectors" if kind == "infer" else "rows"
             lines.append(
                 f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, "
                 f"{spent['rows']} of {approval.rows} {rows}, approved until "

@@ -82,7 +82,7 @@ class Approval:
     ] = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answered:
     """What a party has answered in a run so far."""
 
@@ -294,23 +294,21 @@ def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
 
 def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
-    answered = replace(before, exchanges=before.exchanges + 1)
+    now = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        numbers = answered.numbers + _numbers(name, arguments, settings)
-        answered = replace(
-            answered, numbers=numbers, finished=name in ("finish", "keep") or answered.finished
-        )
+        now.numbers += _numbers(name, arguments, settings)
+        now.finished |= name in ("finish", "keep")
         if settings["family"] not in _ADMM:
             continue  # a metric there only chooses directions, which are unit vectors
         if name == "set_metric":
-            answered = _changed(answered, settings, place)
+            _count_change(now, settings, place)
         elif name in ("step", "step_classes"):
             penalty = float(arguments["scaled_penalty"])
             # A metric brings a penalty of its own: one change, not two.
-            if answered.steps and penalty != answered.penalty and calls[0][0] != "set_metric":
-                answered = _changed(answered, settings, place)
-            answered = replace(answered, penalty=penalty, steps=answered.steps + 1)
-    return answered
+            if now.steps and penalty != now.penalty and calls[0][0] != "set_metric":
+                _count_change(now, settings, place)
+            now.penalty, now.steps = penalty, now.steps + 1
+    return now
 
 
 def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
@@ -323,20 +321,20 @@ def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 
-def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Answered:
-    k = answered.changes
-    fixed = settings.get("penalty", 0.0) > 0.0
-    if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
+def _count_change(now: Answered, settings: Mapping[str, Any], place: str) -> None:
+    """Count a change of the penalty, or refuse it."""
+    k, fixed = now.changes, settings.get("penalty", 0.0) > 0.0
+    if fixed or k >= len(_PENALTY_CHANGES) or now.steps < _PENALTY_CHANGES[k]:
         when = f"{len(_PENALTY_CHANGES)} times"
         if k < len(_PENALTY_CHANGES):
             when += f", the next time after round {_PENALTY_CHANGES[k]}"
         when = "never, as its first request said" if fixed else when
         text = (
-            f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
+            f"{place}: asks with another penalty after round {now.steps}, but an honest run changes it "
             f"{when}; nothing was computed"
         )
         raise refused("penalty", text)
-    return replace(answered, changes=k + 1)
+    now.changes += 1
 
 
 #: In the party's directory of a run.

@@ -26,10 +26,10 @@ from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy, Privacy
 from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
 
-#: Names of the files: in the agent's directory, and in that of the run whose model is applied.
-ALIGN, LABELS, PREDICT, INFER = "align.toml", "labels.toml", "predict.toml", "infer.toml"
-APPROVALS = {"align": ALIGN, "labels": LABELS, "predict": PREDICT, "infer": INFER}  # by the kind of request
-
+#: Kinds of tasks, as an agent's status calls them: beside runs, and with a run's model. An approval's file
+#: has the kind's name, in the agent's directory or in that of the run.
+BESIDE = {"align": "alignments", "labels": "labels"}
+OF_MODEL = {"predict": "predictions", "infer": "standard errors"}
 
 _GO_ON = "true: go on where nothing is proved"
 
@@ -47,7 +47,7 @@ _APART = ("path", "protection", "penalty")
 class TaskApproval:
     """Limits of one party, for alignments or labels, or for predictions or standard errors with one model."""
 
-    path: Path  # of the approval: its name is one of APPROVALS
+    path: Path  # of the approval: KIND.toml
     party: str
     callers: Annotated[list[str], "who may ask"]
     file: str
@@ -70,46 +70,33 @@ _FORMATS: dict[type, tuple[str, str, tuple[str, ...]]] = {
     TaskApproval: ("fastadmm-task-approval", "fastadmm agent approve", ("1.0",)),
 }
 
-#: What a party does within the limits of a task, and notes of some of them.
-_OF_TASK = {
-    ALIGN: (
+#: What a party does within the limits of a task, and notes of its file, requests and rows.
+OF_TASK = {
+    "align": (
         "compares its ids with a coordinator's",
-        {
-            "file": "the table whose ids are compared",
-            "requests": "alignments, at most",
-            "rows": "ids of the coordinator that are compared with the table's, over all requests",
-        },
+        "the table whose ids are compared",
+        "alignments, at most",
+        "ids of the coordinator that are compared with the table's, over all requests",
     ),
-    LABELS: (
+    "labels": (
         "keeps labels with noise",
-        {
-            "file": "features whose rows the labels are of",
-            "requests": "sets of labels that are kept, at most",
-            "rows": "labels that are kept, over all requests",
-        },
+        "features whose rows the labels are of",
+        "sets of labels that are kept, at most",
+        "labels that are kept, over all requests",
     ),
-    PREDICT: (
+    "predict": (
         "scores rows",
-        {
-            "file": "features of the rows that are scored; it may be replaced by a newer one",
-            "requests": "sets of rows that are scored, at most",
-            "rows": "scores that leave, over all requests",
-        },
+        "features of the rows that are scored; it may be replaced by a newer one",
+        "sets of rows that are scored, at most",
+        "scores that leave, over all requests",
     ),
-    INFER: (
+    "infer": (
         "shows what standard errors need",
-        {
-            "file": "features that the model was trained on",
-            "requests": "requests, at most",
-            "rows": "vectors of a number for each training row that leave, over all requests",
-        },
+        "features that the model was trained on",
+        "requests, at most",
+        "vectors of a number for each training row that leave, over all requests",
     ),
 }
-
-
-def file_of(path: Path) -> str:
-    """What the file is that an approval of a task names."""
-    return _OF_TASK[path.name][1]["file"].partition(";")[0]
 
 
 def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
@@ -125,8 +112,8 @@ def approval_text(approval: Approval | TaskApproval) -> str:
     table: dict[str, Any] = {}
     first = f"What {approval.party} answers to a coordinator. Edit the limits"
     if isinstance(approval, TaskApproval):
-        what, more = _OF_TASK[approval.path.name]
-        notes |= more
+        what, *more = OF_TASK[approval.path.stem]
+        notes |= zip(("file", "requests", "rows"), more)
         first = f"Within these limits {approval.party} {what}. Edit them"
     elif approval.protection is not None:
         table = protection_table(approval.protection, approval.penalty)
@@ -162,8 +149,8 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of an approval's file by key, and those of what has no line of its own."""
+def _read(path: Path, record: type) -> dict[str, Any]:
+    """The values of an approval's file by key; None for what it need not say."""
     place, (name, command, versions) = shown(path), _FORMATS[record]
     try:
         values = read_toml(path)
@@ -197,7 +184,7 @@ def _read(path: Path, record: type) -> tuple[dict[str, Any], dict[str, Any]]:
         if values.get(key, 1) < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    return {**dict.fromkeys(known.keys() - optional), **values}, apart
+    return {**dict.fromkeys(known.keys() - optional), **values, **apart}
 
 
 def protection_table(agreed: DifferentialPrivacy, penalty: float | None) -> dict[str, Any]:
@@ -220,23 +207,22 @@ def protection_of(table: Mapping[str, Any], family: str, place: str) -> Differen
 
 def open_task_approval(path: Path) -> TaskApproval:
     """Read the approval of a task."""
-    return TaskApproval(path=path, **_read(path, TaskApproval)[0])
+    return TaskApproval(path=path, **_read(path, TaskApproval))
 
 
 def open_approval(path: Path) -> Approval:
     """Read the approval of a run."""
-    values, apart = _read(path, Approval)
-    place, table = shown(path), apart.pop("privacy")
-    if table is not None:
+    place, values = shown(path), _read(path, Approval)
+    if (table := values.pop("privacy")) is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        apart["penalty"] = table.get("penalty")
-        if not isinstance(apart["penalty"], (float, int, type(None))):
+        values["penalty"] = table.get("penalty")
+        if not isinstance(values["penalty"], (float, int, type(None))):
             raise ConfigError(f"{place}: key 'penalty' is not {_KINDS[float]}")
-        apart["protection"] = protection_of(table, values["family"], f"{place}: privacy")
+        values["protection"] = protection_of(table, values["family"], f"{place}: privacy")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    return Approval(path=path, **values | apart)
+    return Approval(path=path, **values)
 
 
 # --- what is drafted --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,23 +107,20 @@ _LOOK = 0.25
 _HELLO_SECONDS, _RETURN, _BEGIN = 5.0, 30.0, 180.0
 
 
+@dataclass(eq=False)
 class Carrier:
     """Asks parties through NVFlare; a job is submitted when there is none."""
 
-    def __init__(
-        self,
-        kit: Kit,
-        socket: Path,
-        sites: Mapping[str, str],
-        say: Say = lambda text: None,
-        ends: bool = True,
-    ) -> None:
-        self._ends = ends
-        self._kit, self._sites, self._say = kit, sites, say
-        self._relay = Socket(socket)
-        self._lock = threading.Lock()
+    kit: Kit
+    socket: Path
+    sites: Mapping[str, str]
+    say: Say = lambda text: None
+    ends: bool = True
+    job: str = ""
+
+    def __post_init__(self) -> None:
+        self._relay, self._lock = Socket(self.socket), threading.Lock()
         self._running: bool | None = None
-        self.job = ""
 
     def ask(self, party: str, raw: bytes, seconds: float) -> bytes:
         """Ask a party; the first question after a loss begins a job where none is running."""
@@ -130,11 +128,11 @@ class Carrier:
             if not self._running and not self._greeted():
                 # Another question of the exchange that found the loss may wait here until the server is back.
                 if self._running is False:
-                    self._say("the job is lost")
+                    self.say("the job is lost")
                 self._submit()
             self._running = True
         try:
-            return self._relay.ask(f"{self._sites[party]}/{party}", raw, seconds)
+            return self._relay.ask(f"{self.sites[party]}/{party}", raw, seconds)
         except Lost:
             self._running = False
             raise
@@ -146,14 +144,14 @@ class Carrier:
         """End the job; after an error, or where others follow, whoever comes within a minute finds it."""
         if self._running:
             with suppress(Lost):
-                self._relay.ask("", END if kind is None and self._ends else LEAVE, _HELLO_SECONDS)
+                self._relay.ask("", END if kind is None and self.ends else LEAVE, _HELLO_SECONDS)
 
     def _greeted(self) -> bool:
         try:
             versions = parse_json(self._relay.ask("", HELLO, _HELLO_SECONDS), "the server", foreign=True)
         except Lost:
             return False
-        for party, site in self._sites.items():
+        for party, site in self.sites.items():
             if site not in versions:
                 text = f"the job that runs is without {party!r} (site {site!r})"
                 raise ConfigError(f"{self._relay.path}: {text}")
@@ -167,9 +165,9 @@ class Carrier:
             if self.job:
                 with suppress(Lost):
                     server("abort_job", self.job)
-            folder = write_job(Path(directory), sorted(set(self._sites.values())))
+            folder = write_job(Path(directory), sorted(set(self.sites.values())))
             self.job = server("submit_job", str(folder))
-            self._say(f"job {self.job} is submitted")
+            self.say(f"job {self.job} is submitted")
             until = time.monotonic() + _BEGIN
             while not self._greeted():
                 meta = server("get_job_meta", self.job)
@@ -179,21 +177,21 @@ class Carrier:
                 if time.monotonic() > until:
                     raise Lost(f"job {self.job} has not begun ({meta['status']})")
                 time.sleep(_LOOK)
-            self._say(f"job {self.job} is running")
+            self.say(f"job {self.job} is running")
 
     def _connected(self, stack: ExitStack) -> Command:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
         until = time.monotonic() + _RETURN
-        server: Command = _again(lambda: stack.enter_context(session(self._kit)), until)
+        server: Command = _again(lambda: stack.enter_context(session(self.kit)), until)
         _again(lambda: self._check_sites(server), until)
         return server
 
     def _check_sites(self, server: Command) -> None:
         """Refuse a server that a site is not connected to."""
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
-        for party, site in self._sites.items():
+        for party, site in self.sites.items():
             if site not in there:
-                where = f"{self._kit.host}:{self._kit.port}"
+                where = f"{self.kit.host}:{self.kit.port}"
                 raise Lost(f"site {site!r} of party {party!r} is not connected to {where}")
 
 

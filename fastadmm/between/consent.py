@@ -75,17 +75,13 @@ def asked_file(what: str, state: Path) -> Path:
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
     text = f"nothing with identifier {what} was asked for"
     if len(paths) > 1:
-        names = " or ".join(_identifier(path) for path in paths[:3])
+        names = " or ".join(path.name.split(".")[-2] for path in paths[:3])
         text = (
             f"{len(paths)} different things were asked for {what}; approve one by its own identifier: {names}"
         )
     if len(paths) != 1:
         raise InputError(f"{shown(state)}: {text}; see 'agent status'")
     return paths[0]
-
-
-def _identifier(path: Path) -> str:
-    return path.name.split(".")[-2]
 
 
 def asked_files(state: Path) -> list[Path]:
@@ -111,8 +107,8 @@ def asked_lines(state: Path) -> list[str]:
         with suppress(FastadmmError):
             document = read_json(path)
             known = document if isinstance(document, dict) else {"kind": "?"}
-            kind, name = known.get("kind", "run"), _identifier(path)
-            by, about = quoted(known.get("coordinator", "")), path.name.split(".")[0]
+            kind, by = known.get("kind", "run"), quoted(known.get("coordinator", ""))
+            about, name = path.name.split(".")[0], path.name.split(".")[-2]
             look = approve_command(name, kind, shown(state))
             lines.append(f"{name}: {by} asks {_ASKED.get(kind, '?')} ({about}); to look at it: {look}")
     return lines
@@ -317,22 +313,23 @@ def _consent_to_task(
     count = document.get("n_ids" if kind == "align" else "n_samples")
     task, caller, party = (document.get(key) for key in ("task", "coordinator", "party"))
     run_identifier(task, place)
-    known = kind in (*files.APPROVALS, "worth") and isinstance(caller, str) and isinstance(party, str)
+    known = kind in (*files.BESIDE, *files.OF_MODEL, "worth") and {type(caller), type(party)} == {str}
     if not known or type(count) is not int:
         raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
     if kind == "worth":
         return _runs(document, place, state, data, rows)
-    run = "" if kind in ("align", "labels") else run_identifier(document.get("run"), place)
+    run = run_identifier(document.get("run"), place) if kind in files.OF_MODEL else ""
     if run and not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    path = state / run / files.APPROVALS[str(kind)]
+    path = state / run / f"{kind}.toml"
     spent = used(_audited(state), path.name, run)
     trained, requests = kind in ("labels", "infer"), 1
     file = data if trained else rows
     if kind == "align":
         library()  # missing, it is missed before anything is approved
     if file is None:
-        raise ConfigError(f"--{'data' if trained else 'rows'}: name {files.file_of(path)}")
+        wanted = files.OF_TASK[path.stem][1].partition(";")[0]
+        raise ConfigError(f"--{'data' if trained else 'rows'}: name {wanted}")
     if not file.is_file():
         raise InputError(f"{shown(file)}: there is no such file")
     if ids.get("id") is None and (kind == "align" or not h5py.is_hdf5(file)):
@@ -366,7 +363,7 @@ def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, 
         alike = {**terms, "position": 0, "parties": ""}
         words.setdefault(terms_digest(alike), list(consent.words))
         limits = (str(file.absolute()), 2, count, some_weeks())  # refused ones count
-        scores = files.TaskApproval(consent.path.with_name(files.PREDICT), party, [caller], *limits)
+        scores = files.TaskApproval(consent.path.with_name("predict.toml"), party, [caller], *limits)
         approvals += [*consent.approvals, scores]
     if len(words) > 1:
         text = "runs of different kinds in one request; ask for each kind by itself"
@@ -382,17 +379,17 @@ def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, 
 
 #: What a task asks for, in plain words.
 _WORDS: dict[str, tuple[str, ...]] = {
-    files.ALIGN: (
+    "align": (
         "{who} which of its {n_ids:,} ids are in {file} too.",
         "It learns these, and how many ids the table has; you learn those that all parties have.",
         "It may have put guessed ids among its own: each is answered, up to the limit.",
     ),
-    files.LABELS: (
+    "labels": (
         "{who} to keep {n_samples:,} labels with noise, of the rows of {file}, for "
         "'fastadmm scorecard bins'.",
         "It learns that you have these rows, and nothing of their features.",
     ),
-    files.PREDICT: (
+    "predict": (
         "{who} for the scores of {n_samples:,} rows of {file} with the model of run {run}.",
         "{exact}, without noise (epsilon is infinite).",
         "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
@@ -404,17 +401,17 @@ _WORDS: dict[str, tuple[str, ...]] = {
 def _words(approval: files.TaskApproval, asked: Mapping[str, Any], spent: Mapping[str, int]) -> list[str]:
     path, party = approval.path, approval.party
     who = f"{quoted(asked['coordinator'])} asks {files.listed([party])}"
-    if path.name == files.INFER:
+    if path.stem == "infer":
         return inference_words(approval, who, asked["run"], open_party(Path(approval.file)).n_features)
     part, exact = path.with_name(f"{party}.h5"), "A score is exact: the row's features times your weights"
-    if path.name == files.PREDICT and part.exists() and len(open_party_model(part)[0].feature_names) == 1:
+    if path.stem == "predict" and part.exists() and len(open_party_model(part)[0].feature_names) == 1:
         exact = "You have ONE column: the scores are that column, up to a factor"
     values = {**asked, "who": who, "file": quoted(approval.file, 200), "exact": exact}
     limits = (
         f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "
         f"which {spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
     )
-    return files.screen([*(text.format_map(values) for text in _WORDS[path.name]), limits])
+    return files.screen([*(text.format_map(values) for text in _WORDS[path.stem]), limits])
 
 
 def inference_words(approval: files.TaskApproval, who: str, run: str, n_features: int) -> list[str]:

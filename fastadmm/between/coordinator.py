@@ -1,7 +1,7 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from fastadmm.runs.claim import labels_digest, of_model, statement_of, write_dua
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.result import class_rows, result_document, write_statement
-from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.loop import ended
+from fastadmm.solver.history import Status
+from fastadmm.solver.loop import Monitor, ended
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.store.h5file import create_h5, read_h5
@@ -98,22 +98,23 @@ UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError
 _BYTES = 256 << 20
 
 
+@dataclass(eq=False)
 class Coordinator:
     """One run directory.
 
     By files no process waits for answers: there is a checkpoint after every round.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        ask: Ask = nobody,
-        say: Callable[[RoundRecord], None] = lambda record: None,
-        by_files: bool = False,
-        tell: Say = lambda line: None,
-    ) -> None:
-        self.folder, self.path = folder, folder.path
-        values, place = read_config(folder.configuration), shown(folder.configuration)
+    folder: RunFolder
+    ask: Ask = nobody
+    say: Monitor = lambda record: None
+    by_files: bool = False
+    tell: Say = lambda line: None
+    n_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.path, file = self.folder.path, self.folder.configuration
+        values, place = read_config(file), shown(file)
         own = values.pop("rounds_by_files", None)
         if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
             text = (
@@ -125,14 +126,10 @@ class Coordinator:
         self.config = make_config(values, place)
         self.checkpoint_file, self.said_file = self.path / "checkpoint.h5", self.path / "parties.json"
         self.digests = own
-        self.own = None if "own" not in own else self.path / str(own["own"])
-        self.own_digest = own.get("own_digest")
         holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if name != holder]
-        self.ask, self._say, self._by_files, self._tell = ask, say, by_files, tell
         self._hub: Hub | None = None
-        self.n_rounds = 0
 
     @cached_property
     def journal(self) -> Journal:
@@ -140,7 +137,7 @@ class Coordinator:
         try:
             return Journal(self.path / "answers.journal")
         except FormatError as error:
-            if not self._by_files:
+            if not self.by_files:
                 raise
             text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
             raise FormatError(f"{error}, {text}") from None
@@ -247,22 +244,22 @@ class Coordinator:
     def check_began(self, found: Mapping[str, LabelData]) -> None:
         """Refuse labels that are not those that the run began with."""
         for key, labels in found.items():
-            if labels_digest(labels) != self.digests.get(key):
-                place = shown(labels.path)
-                raise InputError(
-                    f"{place}: not the labels that {shown(self.path)} began with (digests differ)"
-                )
+            self._refuse_other("labels", labels.path, labels_digest(labels), key)
+
+    def _refuse_other(self, what: str, path: Path, digest: str, key: str) -> None:
+        if digest != self.digests.get(key):
+            text = f"not the {what} that {shown(self.path)} began with (digests differ)"
+            raise InputError(f"{shown(path)}: {text}")
 
     def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """All rounds that are left; what a private run released is never asked for twice."""
         config, private = self.config, self.config.privacy.mode != "none"
         labels = open_labels(Path(config.data))
         self._check_labels(labels)
-        own = parts.open_own(config, self.own, self.names, labels)
-        if own is not None and own.content_digest != self.own_digest:
-            raise InputError(
-                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
-            )
+        path = None if "own" not in self.digests else self.path / str(self.digests["own"])
+        own = parts.open_own(config, path, self.names, labels)
+        if own is not None:
+            self._refuse_other("features", own.path, own.content_digest, "own_digest")
         widths = [int(said[name]["n_features"]) if name in said else 1 for name in self.names]
         problem, labels = parts.problem_of(config, self.names, widths, own)
         messages = () if config.memory is None else MESSAGES  # these are read to where they belong
@@ -289,13 +286,13 @@ class Coordinator:
                     assert record is not None  # every answer is there
                     log.append(record)
                     self.n_rounds = solver.n_rounds
-                    self._say(record)
+                    self.say(record)
                     # A round that was followed by another did not end the run, whatever the clock says now.
                     status = None if hub.replaying and not private else solver.stop_reason(record)
                     large = self.journal.n_bytes > _BYTES and not hub.replaying
                     if private:
                         log.sync()
-                    elif status is not None or large or self._by_files:
+                    elif status is not None or large or self.by_files:
                         hub.flush()
                         log.sync()
                         write_state(self.checkpoint_file, solver, hub.parties, self.folder.log)
@@ -318,7 +315,8 @@ class Coordinator:
     def _hub_of(self, parties: list[Correspondent], n_samples: int, n_classes: int) -> Hub:
         if self._hub is not None:
             self._hub.close()
-        self._hub = Hub(self.run, n_samples, parties, self.ask, self.journal, n_classes, self._tell)
+        about: dict[str, Any] = {"n_samples": n_samples, "n_classes": n_classes, "tell": self.tell}
+        self._hub = Hub(parties, run=self.run, ask=self.ask, journal=self.journal, **about)
         return self._hub
 
     def _solver(self, problem: Problem, labels: LabelData, hub: Hub, state: dict[str, Any] | None) -> Run:
@@ -331,7 +329,7 @@ class Coordinator:
             spills = plan.spilled > 0
             if state is None:
                 for line in replace(plan, parties=[]).lines():
-                    self._tell(line)
+                    self.tell(line)
         solver = Solver(problem, options, early=early, driver=hub)
         if spills:
             solver.spill(self.path)

@@ -96,7 +96,15 @@ class Question:
             found = schema.answer_of(envelope, self.request.calls[-1], self.n_samples, self.place)
         except schema.ProtocolError as error:
             raise FormatError(f"{error}; nothing of it is kept") from None
-        return schema.answer_to(found, self.request, self.digest, self.place, more)
+        request, place = self.request, self.place
+        if found.request != self.digest and (isinstance(found, Message) or found.request != schema.UNREAD):
+            raise FormatError(f"{place}: answers another request than ours{more}")
+        if isinstance(found, schema.Refusal):
+            text = f"{place}: refused ({found.code}): {schema.CODES[found.code]}"
+            raise schema.refused(found.code, text)
+        if (found.run, found.party, found.number) != (request.run, request.party, request.number):
+            raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
+        return found
 
 
 def nobody(name: str, raw: bytes, seconds: float) -> bytes:
@@ -104,13 +112,12 @@ def nobody(name: str, raw: bytes, seconds: float) -> bytes:
     raise AssertionError("nobody is asked")
 
 
+@dataclass(eq=False)
 class Elsewhere:
     """Parties that are in no process of ours."""
 
     local = False
-
-    def __init__(self, parties: Sequence[Correspondent] = ()) -> None:
-        self.parties = parties
+    parties: Sequence[Correspondent] = ()
 
     def carry(self, exchange: Exchange) -> Answers | None:
         """Nobody is asked here."""
@@ -121,31 +128,27 @@ class Elsewhere:
         return [(party.name, party.kind, party.reason) for party in self.parties]
 
 
+@dataclass(eq=False, kw_only=True)
 class Hub(Elsewhere):
     """Asks parties elsewhere, each by its own process, or by files."""
 
-    def __init__(
-        self,
-        run: str,
-        n_samples: int,
-        parties: Sequence[Correspondent],
-        ask: Ask,
-        journal: Journal,
-        n_classes: int = 1,
-        tell: Say = lambda line: None,
-    ) -> None:
-        super().__init__(parties)
-        self.run, self.ask, self.journal, self.tell = run, ask, journal, tell
-        self.n_samples, self.n_classes = n_samples, n_classes
+    run: str
+    n_samples: int
+    n_classes: int
+    ask: Ask
+    journal: Journal
+    tell: Say
+
+    def __post_init__(self) -> None:
         # A kill may have come between the state and the journal's new beginning.
-        first = 1 + max(party.last for party in parties)
-        done = sum(int.from_bytes(parts[0]) < first for parts in journal.records())
-        self._kept: Iterator[list[bytes]] = islice(journal.records(), done, None)
-        self._left = len(journal) - done
-        self._threads = ThreadPoolExecutor(len(parties))
+        first = 1 + max(party.last for party in self.parties)
+        done = sum(int.from_bytes(parts[0]) < first for parts in self.journal.records())
+        self._kept: Iterator[list[bytes]] = islice(self.journal.records(), done, None)
+        self._left = len(self.journal) - done
+        self._threads = ThreadPoolExecutor(len(self.parties))
         self._known: set[tuple[str, str]] = set()
         self._in_use = False
-        self._kept_by: Future[None] | None = None
+        self._kept_by = self._threads.submit(lambda: None)  # what puts the last answers on disk
 
     @property
     def replaying(self) -> bool:
@@ -179,13 +182,11 @@ class Hub(Elsewhere):
 
     def flush(self) -> None:
         """Until all answers are on disk."""
-        if self._kept_by is not None:
-            self._kept_by.result()
+        self._kept_by.result()
 
     def close(self) -> None:
         """Let the threads end, when nobody is asked any more."""
-        if self._kept_by is not None:
-            wait([self._kept_by])
+        wait([self._kept_by])
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def drop_unusable(self) -> None:

@@ -81,10 +81,9 @@ def open_kit(path: str | Path) -> Kit:
     for kind in ("server", "client", "admin"):
         file = path / "startup" / f"fed_{kind}.json"
         if file.exists():
+            content = read_json(file)
             try:
-                return _described(path, kind, read_json(file))
-            except FormatError:
-                raise
+                return _described(path, kind, content)
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise FormatError(f"{file}: not as NVFlare 2.9 writes it: {error!r}") from None
     raise InputError(

@@ -49,11 +49,10 @@ class PartyRelay:
     def _open(self) -> None:
         local = Path(self._collab.workspace.get_site_config_dir())
         simulated = local / SIMULATED
-        self._socket = (
-            SimulatedAgent(read_json(simulated)[self._collab.site_name])
-            if simulated.exists()
-            else Socket(read_socket(local))
-        )
+        if simulated.exists():
+            self._socket = SimulatedAgent(read_json(simulated)[self._collab.site_name])
+        else:
+            self._socket = Socket(read_socket(local))
 
     def _exchange(self, party: str, raw: bytes, seconds: float) -> bytes | None:
         assert self._socket is not None

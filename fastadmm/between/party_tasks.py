@@ -17,10 +17,10 @@ import numpy as np
 
 from fastadmm.between import schema
 from fastadmm.between.approval import APPROVAL, check_caller
-from fastadmm.between.approval_file import APPROVALS, TaskApproval, open_task_approval
+from fastadmm.between.approval_file import TaskApproval, open_task_approval
 from fastadmm.between.audit import AuditLog, used
 from fastadmm.between.consent import forget_asked, keep_asked
-from fastadmm.between.host import ALIGNMENTS, Home, Made, answer_inference, contribute
+from fastadmm.between.host import ALIGNMENTS, Applied, Home, Made
 from fastadmm.between.journal import Journal
 from fastadmm.between.schema import Envelope, Message, Request, refused
 from fastadmm.between.socket import Say
@@ -103,7 +103,7 @@ class PartyTasks:
             entry |= {"answer": schema.digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
-        with self._counted_refusals(asked, approval, entry):
+        try:
             counts = self._check_amount(asked, approval, entry["caller"], place)
             if asked.call == "align":
                 self._bind(asked, entry, place)
@@ -111,6 +111,12 @@ class PartyTasks:
             if told:
                 self._say(told)
             message = schema.encoded(Message(asked.run, asked.party, 0, asked.digest, values))
+        except Exception as error:
+            # What is refused counts: it is an answer too, of one word.
+            if schema.code_of(error) not in _OVER:
+                entry["counts"] = _counts(asked, approval) | {"requests": 1}
+                self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
+            raise
         entry |= {"answer": schema.digest_of(message), "repeated": False, "counts": counts}
         self._keep(entry, message)
         self._audit.add(entry)
@@ -154,7 +160,7 @@ class PartyTasks:
 
     def _approval(self, asked: Request, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.of_run(run) / APPROVALS[schema.kind_of(asked.call)]
+        path = self.home.of_run(run) / f"{schema.kind_of(asked.call)}.toml"
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
@@ -189,19 +195,6 @@ class PartyTasks:
         if (size := len(given.get("request", ""))) > _SMALL + _EACH * counts["rows"]:
             raise refused("amount", f"{place}: {size} bytes are more than {counts['rows']} ids have")
         return counts
-
-    @contextmanager
-    def _counted_refusals(
-        self, asked: Request, approval: TaskApproval, entry: dict[str, Any]
-    ) -> Iterator[None]:
-        """Count what is refused within the block: it is an answer too, of one word."""
-        try:
-            yield
-        except Exception as error:
-            if schema.code_of(error) not in _OVER:
-                entry["counts"] = _counts(asked, approval) | {"requests": 1}
-                self._keep(entry | {"task": asked.run, "calls": [], "request": ""}, b"")
-            raise
 
 
 def _counts(asked: Request, approval: TaskApproval) -> dict[str, Any]:
@@ -300,9 +293,8 @@ _MADE: dict[str, Callable[[Request, TaskApproval, Home, str], Made]] = {
     "intersect": intersect,
     "align": keep_alignment,
     "release": keep_labels,
-    "contribute": contribute,
-    "span": answer_inference,
-    "learn": answer_inference,
+    "contribute": lambda *about: Applied(*about).scores(),
+    **dict.fromkeys(("span", "learn"), lambda *about: Applied(*about).inference()),
 }
 
 

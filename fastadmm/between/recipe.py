@@ -150,11 +150,10 @@ class VerticalGLMRecipe(Recipe):
     def _simulate(self, env: Any, deploy: Callable[[], Any]) -> Any:
         """Train beside the simulator, which returns when its job has ended."""
         workspace = Path(env.workspace_root).absolute() / self.name
-        parties = self._parties(env)
         # A socket's path must be short.
         with TemporaryDirectory(prefix="fastadmm-") as short, ThreadPoolExecutor(1) as pool:
             relay, ended = Socket(Path(short) / "server.sock"), threading.Event()
-            setup = self._setup_simulated(parties, relay.path)
+            setup = self._setup_simulated(env, relay.path)
             # What is wrong is said before anything begins.
             begun(setup, Path(short) / "run", lambda line: None)
             self._write_simulated(workspace, relay.path)
@@ -166,25 +165,20 @@ class VerticalGLMRecipe(Recipe):
             training.result()
             return run
 
-    def _parties(self, env: Any) -> dict[str, str]:
-        """Name of the party of each site, as its features say."""
-        sites = list(env.clients or [f"site-{k + 1}" for k in range(env.num_clients)])
-        if sorted(sites) != sorted(self._sites()):
-            raise ConfigError(f"SimEnv: has the sites {', '.join(sites)}, not {', '.join(self._sites())}")
-        parties = {}
-        for site in self._sites():
+    def _setup_simulated(self, env: Any, relay: Path) -> Setup:
+        """The configuration, with the party of each site, as its features say."""
+        sites, named = list(env.clients or [f"site-{k + 1}" for k in range(env.num_clients)]), self._sites()
+        if sorted(sites) != sorted(named):
+            raise ConfigError(f"SimEnv: has the sites {', '.join(sites)}, not {', '.join(named)}")
+        addresses = {}
+        for site in named:
             own = self._own.get(site, {})
             if "data" not in own:
                 raise ConfigError(f"site {site!r}: key 'data' is missing: name the party's features")
             if own.get("approval") != ASKED:
-                raise ConfigError(
-                    f"site {site!r}: key 'approval': in the simulator {ASKED!r}: it approves what is asked"
-                )
-            parties[site] = open_party(Path(own["data"])).name
-        return parties
-
-    def _setup_simulated(self, parties: Mapping[str, str], relay: Path) -> Setup:
-        addresses = {party: f"nvflare:{site}" for site, party in parties.items()}
+                text = f"in the simulator {ASKED!r}: it approves what is asked"
+                raise ConfigError(f"site {site!r}: key 'approval': {text}")
+            addresses[open_party(Path(own["data"])).name] = f"nvflare:{site}"
         table = dict(self._values.get("federation", {"parties": addresses}))
         for party, address in addresses.items():
             if table["parties"].get(party) != address:

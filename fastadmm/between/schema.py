@@ -277,17 +277,6 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
     return replace(message, answer=answer)
 
 
-def answer_to(found: Message | Refusal, request: Request, digest: str, place: str, more: str = "") -> Message:
-    """It, if it answers the request with this digest; a refusal is raised."""
-    if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
-        raise FormatError(f"{place}: answers another request than ours{more}")
-    if isinstance(found, Refusal):
-        raise refused(found.code, f"{place}: refused ({found.code}): {CODES[found.code]}")
-    if (found.run, found.party, found.number) != (request.run, request.party, request.number):
-        raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
-    return found
-
-
 def message_of(envelope: Envelope, place: str) -> Message:
     """Whose answer to which request a message is; the answer itself is not read."""
     head = envelope.head

@@ -199,7 +199,10 @@ class Session:
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             now = self._state(asked, host.terms, message, after)
-            entry |= {"answer": now.digest, "repeated": False, **_spent(host)}
+            entry |= {"answer": now.digest, "repeated": False}
+            if (books := getattr(host.party, "books", None)) is not None:
+                found = books.ledger.spent(books.account, books.run)
+                entry["spent"] = {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
             if any(name == "introduce" for name, _ in asked.calls):
@@ -318,12 +321,3 @@ class Session:
         self._snapshot = last.number
         if not self._by_files or self.journal.n_bytes > KEPT_BYTES:
             self.journal.restart()
-
-
-def _spent(host: Host) -> dict[str, dict[str, float]]:
-    """What a private run has charged to the party's ledger so far; nothing without privacy."""
-    books = getattr(host.party, "books", None)
-    if books is None:
-        return {}
-    found = books.ledger.spent(books.account, books.run)
-    return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from io import BytesIO
 from pathlib import Path
@@ -109,21 +109,22 @@ class Socket:
 
     def _answer(self, names: list[bytes], raw: bytes, until: float) -> tuple[int, bytes]:
         with suppress(ConnectionError, IndexError):  # it has ended meanwhile, or there is none
-            return self._answer_on(self._unused.pop(), names, raw, until)
-        connection = socket.socket(socket.AF_UNIX)
-        with _closed_if_failed(connection):
-            _connect(connection, self.path, until)
-        return self._answer_on(connection, names, raw, until)
+            return self._answer_on(self._unused.pop(), True, names, raw, until)
+        return self._answer_on(socket.socket(socket.AF_UNIX), False, names, raw, until)
 
     def _answer_on(
-        self, connection: socket.socket, names: list[bytes], raw: bytes, until: float
+        self, connection: socket.socket, connected: bool, names: list[bytes], raw: bytes, until: float
     ) -> tuple[int, bytes]:
-        with _closed_if_failed(connection):  # an answer that comes later is nobody's
+        with ExitStack() as failed:
+            failed.callback(connection.close)  # an answer that comes later is nobody's
+            if not connected:
+                _connect(connection, self.path, until)
             sizes = [len(name) for name in names]
             head = _QUESTION.pack(until - time.monotonic(), *sizes, len(raw))
             _send(connection, [head, *names, raw], until)
             status, size = _ANSWER.unpack(_receive(connection, _ANSWER.size, until))
             answer = _receive(connection, size, until)
+            failed.pop_all()
         self._unused.append(connection)
         return status, answer
 
@@ -256,15 +257,6 @@ def serve(path: str | Path, handler: Handler, known: Known = lambda caller, size
         if isinstance(error, FastadmmError):
             raise
         raise StorageError(f"{path}: cannot serve this socket: {error.strerror or error}") from error
-
-
-@contextmanager
-def _closed_if_failed(connection: socket.socket) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _connect(connection: socket.socket, path: Path, until: float) -> None:

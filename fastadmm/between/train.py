@@ -30,7 +30,7 @@ from fastadmm.runs.load import doubts, seen_by_ids
 from fastadmm.runs.result import new_run_id
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import differing
-from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.loop import Monitor
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.party_file import check_party_name
 
@@ -321,7 +321,7 @@ def run_status(run: Path) -> list[str]:
 
 
 def federate(
-    config: Path, out: Path, say: Say = print, rounds: Callable[[RoundRecord], None] = lambda record: None
+    config: Path, out: Path, say: Say = print, rounds: Monitor = lambda record: None
 ) -> dict[str, Any]:
     """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
@@ -353,9 +353,7 @@ def begun(setup: Setup, out: Path, say: Say) -> RunFolder:
     return RunFolder(out, EXCHANGE)
 
 
-def train_run(
-    folder: RunFolder, ask: Ask, say: Say, rounds: Callable[[RoundRecord], None] = lambda record: None
-) -> dict[str, Any]:
+def train_run(folder: RunFolder, ask: Ask, say: Say, rounds: Monitor = lambda record: None) -> dict[str, Any]:
     """Train to the end of a run."""
     with closing(Coordinator(folder, ask, rounds, tell=say)) as run:
         return run.advance()

@@ -90,7 +90,7 @@ class Coalitions(ProgressDisplay):
 def make_display(quiet: bool, of: Callable[..., Any] = ProgressDisplay) -> Any:
     """The display that fits where output goes; a silent one on request."""
     if quiet:
-        from fastadmm.runs.display import Display
+        from fastadmm.runs.folder import Display
 
         return Display()
     return of(live=redraws(sys.stderr))

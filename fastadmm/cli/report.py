@@ -51,7 +51,7 @@ def compare(
     """Compare runs: results, metrics and differing settings."""
     from fastadmm.figures.numbers import NONE
     from fastadmm.reports import compare_runs
-    from fastadmm.reports.comparison import comparison_rows
+    from fastadmm.reports.records import comparison_rows
 
     comparison = compare_runs(runs)
 

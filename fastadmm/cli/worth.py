@@ -82,7 +82,7 @@ def print_worth(worth: Worth, as_json: bool) -> None:
 
 def _parts(worth: Worth) -> Iterator[Table | str]:
     """The table, and the sentences that go with it."""
-    from fastadmm.reports.plots import metric_label
+    from fastadmm.figures.numbers import metric_label
     from fastadmm.worth.coalitions import HIGHER_IS_BETTER
 
     better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import Any
 
 #: Stands for a value that is not there.
@@ -42,22 +43,48 @@ def round_up(value: float, digits: int = 2) -> float:
 def format_percent(fraction: float) -> str:
     """Write a bound in percent, rounded up to two digits."""
     percent = round_up(100.0 * fraction)
+    text = format_number(percent)
     if 1e-7 <= percent < 1e6:
         text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
-        return f"{text}\N{NO-BREAK SPACE}%"
-    return f"{format_number(percent)}\N{NO-BREAK SPACE}%"
+    return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def format_duration(seconds: float | None) -> str:
     """Write a duration in the unit that suits it."""
     if seconds is None:
         return NONE
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.3g} µs"
-    if seconds < 1.0:
-        return f"{1e3 * seconds:.3g} ms"
-    if seconds < 60.0:
-        return f"{seconds:.3g} s"
+    for most, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (60.0, 1.0, "s")):
+        if seconds < most:
+            return f"{factor * seconds:.3g} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def told(value: Any) -> str:
+    """A setting as the reader would write it."""
+    if value is None or isinstance(value, bool):
+        return {None: NONE, True: "yes", False: "no"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(told, value)) or NONE
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
+    return str(value)
+
+
+def plain_value(value: Any) -> bool:
+    """Whether a metric is one number, or none."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def metric_label(name: str) -> str:
+    """Return the readable name of a metric, for example ``"log loss"`` for ``"log_loss"``."""
+    known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "d2": "D²", "brier": "Brier score"}
+    return known.get(name) or safe_label(name.replace("_", " "), 40)
+
+
+def safe_label(name: str, limit: int = 22) -> str:
+    """Return a name that is safe and short enough for a figure."""
+    bad = "\N{REPLACEMENT CHARACTER}"
+    clean = "".join(bad if unicodedata.category(c) in ("Cc", "Cs") else c for c in name)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -59,10 +59,10 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
     from scipy.special import expit
 
     if loss.name == "hinge":
-        raise ConfigError(
-            "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
-            "--curvature"
+        said = (
+            "the hinge has no curvature to forecast with; forecast with --loss logistic, or give --curvature"
         )
+        raise ConfigError(f"loss: {said}")
     blocks, targets = [], []
     for file in data.owners:
         y = file.targets()
@@ -89,10 +89,9 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
     """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them."""
     if not 0 < low <= high < math.inf or n_parameters < 1 or not distance >= 0:
-        raise ConfigError(
-            f"curvature: {low:g},{high:g} with {n_parameters} parameters at distance {distance:g}: give "
-            "0 < L <= beta, at least one parameter, a distance that is not negative"
-        )
+        said = f"{low:g},{high:g} with {n_parameters} parameters at distance {distance:g}"
+        wanted = "give 0 < L <= beta, at least one parameter, a distance that is not negative"
+        raise ConfigError(f"curvature: {said}: {wanted}")
     h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
     e = np.full(n_parameters, distance / math.sqrt(n_parameters))
     return Pilot(h, e, 1.0, 0.0, True, f"assumed curvature {low:g} to {high:g}")
@@ -213,9 +212,8 @@ class Forecast:
 
     def best_rounds(self, most: int = 1000) -> Gap:
         """The gap at the number of rounds that makes it smallest."""
-        grid = sorted(
-            {max(2, round(1.08**k)) for k in range(int(math.log(most) / math.log(1.08)) + 1)} | {most}
-        )
+        steps = range(int(math.log(most) / math.log(1.08)) + 1)
+        grid = sorted({max(2, round(1.08**k)) for k in steps} | {most})
         if self.settings.method not in PRINTED:
             grid = [1, *grid]
         return min((self.gap(rounds=rounds) for rounds in grid), key=lambda gap: gap.total)
@@ -241,9 +239,8 @@ class Forecast:
         kept, candidates = self.members, [(self.members, self.gap())]
         while len(kept) > 1:
             options = [tuple(o for o in kept if o is not m) for m in kept]
-            candidates.append(
-                min(((one, self.gap(one)) for one in options), key=lambda found: found[1].total)
-            )
+            gaps = ((one, self.gap(one)) for one in options)
+            candidates.append(min(gaps, key=lambda found: found[1].total))
             kept = candidates[-1][0]
         return min(candidates, key=lambda found: found[1].total)
 
@@ -271,13 +268,10 @@ class Forecast:
         chosen = {m.name for m in coalition}
         h, settings = self.pilot.h, self.settings
         document = {
-            "rounds": settings.rounds,
-            "method": settings.method,
+            **{key: getattr(settings, key) for key in ("rounds", "method", "mechanism", "weights")},
             "step": self.step,
-            "mechanism": settings.mechanism,
             "delta": settings.delta if settings.mechanism == "gaussian" else 0.0,
             "xi": self.gradients.xi,
-            "weights": settings.weights,
             "n_parameters": len(h),
             "curvature": [float(h.min()), float(h.max())],
             "pilot": self.pilot.source,
@@ -332,10 +326,8 @@ def make_forecast(
     if (data is None) == (owners is None):
         raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
     if (pilot is None) == (curvature is None):
-        raise ConfigError(
-            "forecast: where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA "
-            "(assumed)"
-        )
+        said = "where is the curvature from? pass --pilot DIR (public rows) or --curvature L,BETA (assumed)"
+        raise ConfigError(f"forecast: {said}")
     epsilon = settings.get("epsilon")
     opened: Owners | None = open_owners(data) if data is not None else None
     kappa = 1
@@ -358,10 +350,8 @@ def make_forecast(
         place, other = f"pilot: {shown(str(pilot))}", shown(str(data))
         _, reason = shared_rows(_digests(public), _digests(opened))
         if reason:
-            raise ConfigError(
-                f"{place} holds rows of {other}: {reason}, and a pilot is read without noise; "
-                "give public rows"
-            )
+            said = f"{reason}, and a pilot is read without noise; give public rows"
+            raise ConfigError(f"{place} holds rows of {other}: {said}")
         if opened.owners[0].feature_names != public.owners[0].feature_names:
             raise ConfigError(f"{place} has other features than {other}")
     if public is not None:

@@ -44,12 +44,6 @@ class Bound:
         """Whether it holds whatever the data are."""
         return self.kind != "assumed"
 
-    def kernel_limit(self, n_parameters: int) -> float:
-        """What kernels clip at: slightly less, so that rounding cannot lead beyond Xi."""
-        if not self.enforced or math.isinf(self.xi):
-            return math.inf
-        return self.xi * (1.0 - (n_parameters + 8) * 2.0**-52)
-
     def describe(self) -> str:
         """One sentence for people."""
         norm = "l2" if self.euclidean else "l1"
@@ -73,14 +67,6 @@ class OwnerLoss:
     task: str  # which labels it takes
     curvature: float  # largest second derivative in z; infinite for the hinge
 
-    def values(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Loss of every record, the shape of ``z``; y is broadcast against z."""
-        if self.name == "squared":
-            return 0.5 * (z - y) ** 2
-        if self.name == "hinge":
-            return np.maximum(0.0, 1.0 - y * z)
-        return np.logaddexp(0.0, -y * z)
-
 
 LOSSES: dict[str, OwnerLoss] = {
     loss.name: loss
@@ -100,10 +86,8 @@ def get_loss(name: str, task: str, place: str = "data") -> OwnerLoss:
         raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead(name, ('auto', *LOSSES))}")
     loss = LOSSES[name]
     if loss.task == "classification" and task != "classification":
-        raise ConfigError(
-            f"loss: {name} needs labels of two classes (-1 and 1), but {place} has real targets; "
-            "convert with --task classification, or choose squared"
-        )
+        said = f"{name} needs labels of two classes (-1 and 1), but {place} has real targets"
+        raise ConfigError(f"loss: {said}; convert with --task classification, or choose squared")
     return loss
 
 
@@ -120,9 +104,8 @@ def make_bound(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bou
     except ValueError:
         value = math.nan
     if kind not in KINDS or not 0 < value < math.inf:
-        raise ConfigError(
-            f"bound: {text!r} is not clip:XI, features:R or assumed:XI with a positive number, such as clip:1"
-        )
+        said = "is not clip:XI, features:R or assumed:XI with a positive number, such as clip:1"
+        raise ConfigError(f"bound: {text!r} {said}")
     if kind != "features":
         return Bound(kind, value, euclidean, target, theta_max)
     row = math.sqrt(value**2 + intercept) if euclidean else value + intercept
@@ -133,10 +116,8 @@ def make_bound(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bou
             ("with theta_max = inf", theta_max, "a finite theta_max"),
         ):
             if math.isinf(limit):
-                raise ConfigError(
-                    f"bound: features:R leaves the gradients of the squared loss unbounded {name}; give "
-                    f"{wanted}, or clip:XI"
-                )
+                said = f"features:R leaves the gradients of the squared loss unbounded {name}"
+                raise ConfigError(f"bound: {said}; give {wanted}, or clip:XI")
         # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
         slope = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0) + target
     return Bound(kind, slope * row, euclidean, target, theta_max, value, row)
@@ -244,17 +225,14 @@ def make_answers(
         steps = sensitivity / step + n_parameters
         scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
         if scale > 2**55:
-            raise ConfigError(
-                f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice"
-            )
+            said = "is too small for the noise's lattice"
+            raise ConfigError(f"epsilon: {epsilon:g} over {rounds} rounds {said}")
         return Mechanism("laplace", step, scale)
     if delta is None or not 0 < delta < 1:
         raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
     if delta * n_records >= 1:
-        raise ConfigError(
-            f"delta: {delta:g} with {n_records} records: at 1/n or above, publishing a random record would "
-            "count as private; give less"
-        )
+        said = "at 1/n or above, publishing a random record would count as private; give less"
+        raise ConfigError(f"delta: {delta:g} with {n_records} records: {said}")
     root = math.sqrt(n_parameters)
     sensitivity += root * unit
     multiplier = noise_multiplier(epsilon, delta, rounds)

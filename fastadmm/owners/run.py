@@ -28,9 +28,8 @@ from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.display import Display, stop_on_signal
-from fastadmm.runs.folder import Kind, RunFolder, document_in
-from fastadmm.runs.plan import available_memory
+from fastadmm.runs.folder import Display, Kind, RunFolder, document_in, stop_on_signal
+from fastadmm.runs.plan import available_memory, describe_environment
 from fastadmm.settings.checks import read_values
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.solver.history import Status
@@ -43,16 +42,9 @@ RUN_FILE = "owners-run.toml"
 #: The run's own ledger, where none is shared.
 _LEDGER = "ledger.jsonl"
 
-#: A run with owners of rows.
-OWNERS = Kind(
-    RUN_FILE,
-    (
-        RUN_FILE, "environment.json", _LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
-        "model", ".*.tmp"
-    ),
-    _LEDGER,
-    f"no {RUN_FILE}: not a run with owners of rows"
-)  # fmt: skip
+#: All that a run with owners of rows may hold.
+_OWN = f"{RUN_FILE} environment.json {_LEDGER} rounds.jsonl answers statement.json result.json model .*.tmp"
+OWNERS = Kind(RUN_FILE, tuple(_OWN.split()), _LEDGER, f"no {RUN_FILE}: not a run with owners of rows")
 
 #: The party that a model of rows is for: a test set is converted with ``--parties 1 --names features``.
 PARTY = "features"
@@ -78,7 +70,7 @@ def start_owner_run(
         tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
         paths = {"data": settings.data, "ledger": settings.ledger}
         new.write_configuration(settings.to_toml(), paths, tables, final=out)
-        new.write_environment(setup.owners[0].engine.n_threads)
+        new.write_json("environment.json", describe_environment(setup.owners[0].engine.n_threads))
         new.write_json("statement.json", describe_setup(setup))
         (new.path / "answers").mkdir(mode=0o700)
 
@@ -172,11 +164,9 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
         if interrupted
         else f"all {done} rounds answered",
         "rounds": done,
-        "method": setup.method,
-        "step": setup.step,
+        **{key: getattr(setup, key) for key in ("method", "step", "noise_variance")},
         "loss": setup.loss.name,
         "lambda": setup.settings.lambda_,
-        "noise_variance": setup.noise_variance,
         "parameters": [float(v) for v in learner.model],
         "statement": statement,
     }
@@ -208,16 +198,10 @@ def _model(setup: Setup, theta: np.ndarray, data: Owners, certificate: dict[str,
     if "components" in recipe:
         weights = recipe["components"].T @ weights
     transform = Transform(center=recipe.get("center"), scale=recipe.get("scale"))
-    return Model(
-        loss=setup.loss.name,
-        task=setup.loss.task,
-        lam=setup.settings.lambda_,
-        intercept=float(theta[-1]) if setup.settings.intercept else 0.0,
-        classes=data.classes,
-        parties=[PartyModel(PARTY, weights, file.source_names, transform)],
-        certificate=certificate,
-        model_id=name,
-    )
+    intercept = float(theta[-1]) if setup.settings.intercept else 0.0
+    about = setup.loss.name, setup.loss.task, setup.settings.lambda_, intercept, data.classes
+    parts = [PartyModel(PARTY, weights, file.source_names, transform)]
+    return Model(*about, parts, certificate, model_id=name)
 
 
 def _provenance(data: Owners) -> dict[str, str]:
@@ -274,10 +258,8 @@ class RoundNote(Payment):
     def _refuse_another(self, draw: str) -> None:
         drawn = [c.draw for c in self.ledger.planned(self.charges[0])]
         if drawn and draw not in drawn:
-            raise PrivacyBudgetError(
-                f"{self.charges[0].release}: was answered before, and that answer is lost: restore the file, "
-                "or start a new run; nothing was sent"
-            )
+            said = "was answered before, and that answer is lost: restore the file, or start a new run"
+            raise PrivacyBudgetError(f"{self.charges[0].release}: {said}; nothing was sent")
 
 
 class Answers:

@@ -70,9 +70,8 @@ class Owner:
             raise InputError(f"{self.name}: a query must be {self.n_parameters} finite numbers")
         boxed = self.bound.kind == "features"  # clipped gradients are bounded wherever they are asked for
         if boxed and np.abs(theta).max() > self.bound.theta_max * (1.0 + 1e-12):
-            raise InputError(
-                f"{self.name}: the query leaves the box of {self.bound.theta_max:g} that the bound rests on"
-            )
+            said = f"the query leaves the box of {self.bound.theta_max:g} that the bound rests on"
+            raise InputError(f"{self.name}: {said}")
         total = self.total(theta)
         if not np.isfinite(total).all():  # a NaN in an answer would tell about a record
             raise InputError(f"{self.name}: gradients overflow; scale the features, or bound them")
@@ -84,9 +83,10 @@ class Owner:
 
         bound, p = self.bound, self.n_parameters
         unit = mechanism.lattice_unit(self.n_samples, bound.xi) if bound.enforced else 0.0
-        row_limit = bound.row_limit * (1.0 - (p + 8) * 2.0**-52)
+        less = 1.0 - (p + 8) * 2.0**-52  # what kernels clip at: rounding cannot lead beyond the bounds
+        gradient_limit = bound.xi * less if bound.enforced else math.inf
         target_limit = bound.target_limit if self.loss.name == "squared" else math.inf
-        limits = row_limit, target_limit, bound.kernel_limit(p)
+        limits = bound.row_limit * less, target_limit, gradient_limit
         asked = self.loss.code, int(self.settings.intercept), bound.euclidean, *limits, unit
         total = np.zeros(p)
         for X, y in self.rows.pieces():
@@ -147,15 +147,9 @@ class Setup:
 
     def learner(self) -> Learner:
         """A learner before its first query."""
-        return Learner(
-            self.method,
-            self.n_parameters,
-            self.settings.rounds,
-            step=self.step,
-            lam=self.settings.lambda_,
-            theta_max=self.settings.theta_max,
-            noise=math.sqrt(self.noise_variance / self.n_parameters),
-        )
+        settings, noise = self.settings, math.sqrt(self.noise_variance / self.n_parameters)
+        sizes = {"step": self.step, "lam": settings.lambda_, "theta_max": settings.theta_max, "noise": noise}
+        return Learner(self.method, self.n_parameters, settings.rounds, **sizes)
 
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
@@ -169,14 +163,12 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         epsilons[names.index(settings.learner)] = math.inf
     bound = mechanism.make_bound(settings, loss, data.owners[0].n_features)
     if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
-        raise ConfigError(
-            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
-        )
+        said = "gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
+        raise ConfigError(f"bound: {said}")
     method, step, smoothness = default_step(settings, loss, bound)
     if Learner(method, 1, settings.rounds, step=step).queries < 1:
-        raise ConfigError(
-            f"rounds: {method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
-        )
+        said = f"{method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
+        raise ConfigError(f"rounds: {said}")
     kappa = data.kappa  # one record can be with so many owners: each may spend the kappa-th part
     owners = [
         Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
@@ -184,10 +176,8 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
     ]
     variances = np.array([owner.answers.variance / owner.n_samples**2 for owner in owners])
     if settings.weights == "budget" and (variances == 0.0).any():
-        raise ConfigError(
-            "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
-            "inf); use size"
-        )
+        said = "'budget' weighs by inverse noise, and an owner answers without noise (epsilon = inf)"
+        raise ConfigError(f"weights: {said}; use size")
     weights = mechanism.owner_weights(settings.weights, [owner.n_samples for owner in owners], variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
     return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
@@ -212,9 +202,8 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         beta = loss.curvature * (bound.row_norm**2 if bound.euclidean else l1) + settings.lambda_
     if settings.step is not None:
         if beta and method in ("constant", "adaptive") and settings.step > 2 / beta:
-            raise ConfigError(
-                f"step: {settings.step:g} is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
-            )
+            said = f"is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
+            raise ConfigError(f"step: {settings.step:g} {said}")
         return method, settings.step, beta
     if method == "strongly_convex" and settings.lambda_ > 0:
         return method, 1.0 / settings.lambda_, beta
@@ -222,19 +211,17 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         return method, 1.0 / beta, beta
     if method in PRINTED:
         letter = "rho" if method == "algorithm1" else "c1"
-        raise ConfigError(f"step: the paper leaves {letter} of {method} to the user; pass --step")
-    if method == "strongly_convex":
-        raise ConfigError("lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda")
-    if loss.name == "hinge":
-        raise ConfigError(
-            f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or "
-            "pass --step"
-        )
-    raise ConfigError(
-        "step: a constant step needs the curvature of the objective, which clipped gradients do not tell; "
-        "write smoothness from public data into a file for --config, or pass --step, or bound features with "
-        "--bound features:R"
-    )
+        wrong = f"step: the paper leaves {letter} of {method} to the user; pass --step"
+    elif method == "strongly_convex":
+        wrong = "lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda"
+    elif loss.name == "hinge":
+        wrong = f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or pass "
+        wrong += "--step"
+    else:
+        wrong = "step: a constant step needs the curvature of the objective, which clipped gradients do not "
+        wrong += "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
+        wrong += "features with --bound features:R"
+    raise ConfigError(wrong)
 
 
 def describe_setup(setup: Setup) -> dict[str, Any]:

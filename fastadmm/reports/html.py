@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
+from fastadmm.figures import numbers
+from fastadmm.figures.numbers import format_number, metric_label, plain_value, round_up
 from fastadmm.files.atomic import shown, write_whole
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports import plots
-from fastadmm.reports.plots import metric_label
 from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.runs.export import read_coefficients
 from fastadmm.runs.folder import damaged
@@ -44,8 +44,8 @@ def write_records(records: RunRecords, target: Path) -> Path:
     loader, strict = jinja2.PackageLoader("fastadmm.reports", "."), jinja2.StrictUndefined
     how: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=loader, undefined=strict, **how)
-    environment.filters |= {"number": format_number, "percent": format_percent}
-    environment.filters |= {"duration": format_duration, "up": round_up, "told": told}
+    environment.filters |= {"number": format_number, "percent": numbers.format_percent, "up": round_up}
+    environment.filters |= {"duration": numbers.format_duration, "told": numbers.told}
     with damaged(records.path, "a file in it is not what its command wrote"):
         page = environment.get_template("report.html.j2").render(_context(published(records)))
         # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
@@ -166,8 +166,8 @@ def _bound(facts: dict[str, Any]) -> str:
     if objective is not None and absolute is not None and absolute >= 0:
         # objective <= best + gap, and best >= objective - gap.
         best = objective - absolute
-        return format_percent(absolute / best) if best > 0 else format_number(round_up(absolute))
-    return format_percent(gap) if gap is not None and gap >= 0 else ""
+        return numbers.format_percent(absolute / best) if best > 0 else format_number(round_up(absolute))
+    return numbers.format_percent(gap) if gap is not None and gap >= 0 else ""
 
 
 def _class_of(result: dict[str, Any], evaluation: dict[str, Any]) -> list[Item]:
@@ -202,17 +202,6 @@ def _exchanges(result: dict[str, Any], parties: list[dict[str, Any]], n: float |
         return []
     note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
     return [("Exchanges", format_number(result["exchanges"]), note)]
-
-
-def told(value: Any) -> str:
-    """A setting as the reader would write it."""
-    if value is None or isinstance(value, bool):
-        return {None: NONE, True: "yes", False: "no"}[value]
-    if isinstance(value, list | tuple):
-        return ", ".join(map(told, value)) or NONE
-    if isinstance(value, dict):
-        return ", ".join(f"{key} = {told(item)}" for key, item in value.items()) or NONE
-    return str(value)
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -376,11 +365,6 @@ def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def plain_value(value: Any) -> bool:
-    """Whether a metric is one number, or none."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
 def class_table(classes: Any) -> dict[str, Any] | None:
     """Weight and metrics of each class of a multinomial model."""
     if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
@@ -392,7 +376,7 @@ def class_table(classes: Any) -> dict[str, Any] | None:
 
 def confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
     """Rows by true and predicted class, and what follows from them of two."""
-    names = [plots.safe_label(str(name)) for name in confusion["classes"]]
+    names = [numbers.safe_label(str(name)) for name in confusion["classes"]]
     threshold = confusion.get("threshold")
     title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")
     rows = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import unicodedata
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.figures.numbers import metric_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,22 +141,10 @@ def _against_rounds(
                 look: Any = {"color": SERIES_COLOURS[1], "linestyle": DASHED, "linewidth": 1.4}
                 ax.axhline(target, label=f"target {target:.3g}", **look)
                 ax.legend(loc="best")
-            _label_axes(ax, log=target is not None or _wide_range(y))
+            known = y[np.isfinite(y)]
+            _label_axes(ax, log=target is not None or 0.0 < known.min() < known.max() / 50.0)
 
     return Plot(title, caption, draw, wide=len(shown) > 1) if shown else None
-
-
-def metric_label(name: str) -> str:
-    """Return the readable name of a metric, for example ``"log loss"`` for ``"log_loss"``."""
-    known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "d2": "D²", "brier": "Brier score"}
-    return known.get(name) or safe_label(name.replace("_", " "), 40)
-
-
-def safe_label(name: str, limit: int = 22) -> str:
-    """Return a name that is safe and short enough for a figure."""
-    bad = "\N{REPLACEMENT CHARACTER}"
-    clean = "".join(bad if unicodedata.category(c) in ("Cc", "Cs") else c for c in name)
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def _line(ax: Any, x: Any, y: Any, colour: str) -> None:
@@ -177,9 +165,3 @@ def _label_axes(ax: Any, *, log: bool) -> None:
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter("")
-
-
-def _wide_range(y: Any) -> bool:
-    """Whether a logarithmic axis suits the values."""
-    values = y[np.isfinite(y)]
-    return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())

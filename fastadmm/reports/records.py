@@ -1,8 +1,9 @@
-"""Reads what a run left behind: its round log, result, configuration, environment and evaluation."""
+"""What runs left behind: round log, result, configuration, environment, evaluation; and runs compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastadmm.errors import FormatError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.figures import numbers
+from fastadmm.figures.numbers import NONE, format_number, metric_label, plain_value, told
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, parse_json, read_bytes
-from fastadmm.privacy.published import config_of, fixed_result, is_private
-from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.privacy.published import KEPT_BACK, config_of, fixed_result, is_private, settings_of
+from fastadmm.privacy.statement import PrivacyStatement, rounded_up
 from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import damaged, document_in
+from fastadmm.settings.keys import OBJECTIVE
 from fastadmm.worth.coalitions import Worth, read_worth
 
 #: The numbers of a round that are shown, besides those of ``test``.
@@ -61,17 +65,14 @@ def read_records(run_dir: str | Path) -> RunRecords:
     """Read a run directory, finished or not."""
     path = Path(run_dir)
     if not path.is_dir():
-        raise StorageError(
-            f"{shown(path)}: no such run directory; pass the directory that `fastadmm train -o` wrote"
-        )
+        wrong = "no such run directory; pass the directory that `fastadmm train -o` wrote"
+        raise StorageError(f"{shown(path)}: {wrong}")
     if (path / "owners-run.toml").exists():
         raise StorageError(f"{shown(path)}: a run of `fastadmm owners train`, which has other records")
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
-        raise FormatError(
-            f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it); give what "
-            "'fastadmm train' wrote"
-        )
+        wrong = "not a run directory (no run.toml, rounds.jsonl or result.json in it)"
+        raise FormatError(f"{shown(path)}: {wrong}; give what 'fastadmm train' wrote")
     files = ("result", "run", "environment", "evaluation", "path", "inference", "privacy")
     found = {name: document_in(path / f"{name}.{'toml' if name == 'run' else 'json'}") for name in files}
     result, config, privacy = found["result"], found["run"] or {}, found["privacy"]
@@ -145,3 +146,201 @@ def published(records: RunRecords) -> RunRecords:
     result = None if records.result is None else fixed_result(records.result)
     gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference"))
     return replace(records, history=history_of([]), result=result, **gone)
+
+
+# --- several runs: what was asked for, what came out, and what may be compared -----------------------------
+
+
+#: Letter of what a run does not record, or does not say.
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Several runs and what distinguishes them."""
+
+    runs: list[dict[str, Any]]  # in the order given, each as :func:`_compared` describes it
+    differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
+    notes: list[str]  # what may not be compared, and why: whole sentences
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole comparison as plain values; what is infinite is written ``"inf"``."""
+        runs = [run | {"claim": run["said"] and run["said"].line} for run in self.runs]
+        for run in runs:
+            del run["said"]
+            run["epsilon"] = "inf" if run["epsilon"] == math.inf else run["epsilon"]
+        return vars(self) | {"runs": runs}
+
+
+def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
+    """Read several runs and find out what they have in common."""
+    directories = [Path(path) for path in paths]
+    if len(directories) < 2:
+        raise ConfigError("compare: give at least two run directories")
+    resolved = [path.resolve() for path in directories]
+    for k, path in enumerate(resolved):
+        if path in resolved[:k]:
+            raise ConfigError(f"compare: {shown(directories[k])} is given twice")
+    records = [read_records(path) for path in directories]
+    provenance = [_provenance(record) for record in records]
+    contents = [own and own.get("content") for own in provenance]
+    known = [content for k, content in enumerate(contents) if content not in (None, *contents[:k])]
+    runs = []
+    for record, name, content in zip(records, _names(resolved), contents):
+        # Of digests nothing is passed on but which of them are equal.
+        letter = _UNKNOWN
+        if content is not None:
+            again, k = divmod(known.index(content), 26)
+            letter = chr(65 + k) + str(again or "")
+        with damaged(record.path, "a file in it is not what its command wrote"):
+            runs.append(_compared(published(record), name, letter))
+    differing = _differing(runs)
+    return RunComparison(runs, differing, _notes(runs, provenance, differing))
+
+
+def _provenance(records: RunRecords) -> dict[str, Any] | None:
+    """Digests of a run's data; that one is equal would confirm a guess of private data."""
+    found = records.config.get("provenance")
+    private = is_private(records.privacy, records.config)
+    return None if private or not isinstance(found, dict) else found
+
+
+def _compared(records: RunRecords, name: str, letter: str) -> dict[str, Any]:
+    """One run: numbers of its final model, else of the last logged round, and what it was asked for.
+
+    Runs with the same letter were trained on the same features; names are unique among those compared.
+    """
+    result, history, evaluation = records.result or {}, records.history, records.evaluation or {}
+    privacy, private = records.privacy, is_private(records.privacy, records.config)
+    logged = {key: float(column[-1]) for key, column in history.series.items() if len(history)}
+    ended = logged if records.result is None else result
+    last = int(history.round[-1]) if len(history) else None
+    measured = {key: ended.get(key) for key in ("seconds", "objective", "gap", "stationarity")}
+    metrics = {k: v for k, v in evaluation.get("metrics", {}).items() if v is not None and plain_value(v)}
+    # A path chooses its λ: it is in the result, not in the configuration.
+    chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
+    mode = privacy.mode if privacy is not None else "private" if private else "none"
+    return {
+        "name": name,
+        "path": str(records.path),
+        "status": str(result.get("status") or "not finished"),
+        "rounds": last if result.get("rounds") is None else result["rounds"],
+        **{key: v if v is not None and math.isfinite(v) else None for key, v in measured.items()},
+        **{key: getattr(privacy, key) if privacy and private else None for key in ("epsilon", "delta")},
+        "settings": {**settings_of(records.config), **chosen, "privacy.mode": mode},
+        "test": {key: float(own[-1]) for key, own in history.test.items() if np.isfinite(own[-1])},
+        "evaluation": {key: float(value) for key, value in metrics.items()},
+        "evaluated_on": str(evaluation.get("data") or ""),
+        "data": letter,
+        "gap_within": result.get("gap_within"),
+        "said": records.said,  # what may be said of the run's claim
+    }
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Shortest ends of the paths that tell them apart."""
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _differing(runs: list[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for run in runs for key in run["settings"])
+    private = [run for run in runs if run["settings"]["privacy.mode"] != "none"]
+
+    def differs(key: str) -> bool:
+        # A run without privacy has no noise to set; that its settings are unset says nothing more.
+        only = key.startswith("privacy.") and key not in ("privacy.mode", "privacy.epsilon", "privacy.delta")
+        among = [run["settings"].get(key) for run in (private if only else runs)]
+        return any(value != among[0] for value in among[1:])
+
+    return [key for key in keys if differs(key)]
+
+
+def _notes(
+    runs: list[dict[str, Any]], provenance: list[dict[str, Any] | None], differing: list[str]
+) -> list[str]:
+    notes = []
+    private = [run["name"] for run in runs if run["settings"]["privacy.mode"] != "none"]
+    unknown = [run["name"] for run in runs if run["data"] == _UNKNOWN and run["name"] not in private]
+    unended = [run["name"] for run in runs if run["status"] == "not finished"]
+    known = [own for own in provenance if own is not None]
+    # Where a run holds out a share of its rows, the seed says which; tables are flat here.
+    drawn = any(isinstance(run["settings"].get("validation"), float) for run in runs)
+    objective = [key for key in differing if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
+    if unknown:
+        notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
+    why = f"{', '.join(objective)} {'differs' if len(objective) == 1 else 'differ'}" if objective else ""
+    if any(own.get(k) != known[0].get(k) for own in known for k in ("content", "row_digest", "labels")):
+        why = "the runs were trained on different data (digests differ)"
+    if private:
+        said = "whether labels and features are the same would confirm a guess of them"
+        notes.append(f"Data not compared with {', '.join(private)}: {said}. {KEPT_BACK}")
+    elif why:
+        notes.append(f"Objectives are not comparable: {why}.")
+    tested = [own["test"] for own in known if "test" in own]
+    if any(own != tested[0] for own in tested):
+        notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
+    claims = [(run["name"], run["said"]) for run in runs]
+    notes += [f"Claim of {name}: {said.line}." for name, said in claims if said and not said.claim]
+    if unended:
+        notes.append(f"Not finished: {', '.join(unended)}; the last logged round is shown.")
+    return notes
+
+
+_STATUS = {
+    "converged": "certified",
+    "max_rounds": "round limit",
+    "time_limit": "time limit",
+    "early_stopped": "stopped early",
+    "at_rounding": "at rounding",
+}
+
+
+def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
+    """Rows of a table: a label and one text per run."""
+    runs = comparison.runs
+
+    def number(key: str, digits: int = 4, **how: bool) -> list[str]:
+        return [format_number(run[key], digits, **how) for run in runs]
+
+    gaps = [None if run["gap"] is None else numbers.round_up(run["gap"]) for run in runs]
+    rows = {
+        "status": list(map(_status, runs)),
+        "data": [run["data"] for run in runs],
+        "rounds": number("rounds"),
+        "time": [numbers.format_duration(run["seconds"]) for run in runs],
+        "objective": number("objective", 7, zeros=True),
+        "relative gap": [format_number(gap, 3) for gap in gaps],
+        "stationarity": number("stationarity", 3),
+        "ε spent": [_epsilon(run["epsilon"], run["delta"]) for run in runs],
+    }
+    optional = ("stationarity", "relative gap", "ε spent")
+    found = [row for row in rows.items() if row[0] not in optional or any(text != NONE for text in row[1])]
+    for kind, key in (("test", "test"), ("evaluated", "evaluation")):
+        names = dict.fromkeys(name for run in runs for name in run[key])
+        if names and kind == "evaluated":
+            found.append(("evaluated on", [run["evaluated_on"] or NONE for run in runs]))
+        for name in names:
+            texts = [format_number(run[key].get(name), 5, zeros=True) for run in runs]
+            found.append((f"{kind} {metric_label(name)}", texts))
+    every = [run["settings"] for run in runs]
+    return found + [(name, [told(own.get(name)) for own in every]) for name in comparison.differing]
+
+
+def _status(run: dict[str, Any]) -> str:
+    said, status = run["said"], run["status"]
+    claim = "" if said is None else said.claim
+    if claim.startswith("certified"):
+        return claim.replace("_", " ")
+    # Among models of bounded size only, or of other weights: not certified.
+    plain = run["gap_within"] is not None or claim or (said is not None and said.refused)
+    return status if plain and status == "converged" else _STATUS.get(status, status)
+
+
+def _epsilon(epsilon: float | None, delta: float | None) -> str:
+    if epsilon is None or epsilon == math.inf:
+        return NONE if epsilon is None else "∞"
+    return f"{rounded_up(epsilon)} (δ {format_number(delta)})"

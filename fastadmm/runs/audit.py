@@ -13,8 +13,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import read_json
+from fastadmm.files.atomic import shown
 from fastadmm.privacy import fusion, game, message
 from fastadmm.privacy.accounts import LABELS
 from fastadmm.privacy.adversary import fusion_cases, message_cases
@@ -28,7 +27,8 @@ from fastadmm.privacy.response_audit import audit_labels, symbol_checks
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.config import recorded
-from fastadmm.runs.result import LEDGER, STATEMENT
+from fastadmm.runs.folder import document_in
+from fastadmm.runs.result import STATEMENT, ledger_of
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
 #: The modes, whose functions are looked up when they are called, as a run does.
@@ -121,12 +121,9 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
 def audit_run(run: Path, trials: int | None, note: Note) -> tuple[list[Check], DifferentialPrivacy, float]:
     """Audit what a run has on record and the code that made it; the claim, and its modulus mu."""
     path = run / STATEMENT
-    with storage_errors(path, "read"):
-        if not path.exists():
-            raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
-        document = read_json(path)
-    if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}: not a privacy record: {type(document).__name__}")
+    document = document_in(path)
+    if document is None:
+        raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
     config, mechanism = recorded(run).config, document.get("mechanism")
     claim = config.privacy
     if mechanism is None or not isinstance(claim, DifferentialPrivacy):
@@ -142,8 +139,8 @@ def audit_run(run: Path, trials: int | None, note: Note) -> tuple[list[Check], D
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
     mu = parts.get("mu", 1.0)  # mode "fusion" has none
     checks = audit_settings(claim, mu, trials, [_recorded_cost(claim, parts)], note)
-    held = run / LEDGER if config.ledger is None else Path(config.ledger)
-    return checks + recorded_books(run, claim, parts, held, document), claim, mu
+    books = recorded_books(run, claim, parts, ledger_of(config, run), document)
+    return checks + books, claim, mu
 
 
 def _recorded_cost(settings: DifferentialPrivacy, parts: Mapping[str, float]) -> Check:

@@ -15,8 +15,9 @@ import numpy as np
 from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.files.reading import read_json, retried
+from fastadmm.files.reading import retried
 from fastadmm.files.seal import check_files, digest_of_files
+from fastadmm.runs.folder import document_in
 from fastadmm.solver.run import Run
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, h5_errors, read_h5, refuse_oversized, refuse_packed
@@ -195,11 +196,10 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
 def _check_digests(path: Path) -> dict[str, str]:
     """Check all files but those of workers, and return what was written of each."""
     listed = path / _DIGESTS
-    with storage_errors(listed, "read"):
-        if not listed.exists():
-            return {}
-    digests = read_json(listed)
-    if not isinstance(digests, dict) or not digests or {*map(type, digests.values())} != {str}:
+    digests = document_in(listed)
+    if digests is None:
+        return {}
+    if not digests or {*map(type, digests.values())} != {str}:
         raise FormatError(f"{shown(listed)}: damaged: not a table of texts")
     check_files(path, {name: told for name, told in digests.items() if not name.startswith("rows-")})
     return digests

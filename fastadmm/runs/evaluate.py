@@ -21,8 +21,7 @@ from fastadmm.problem.class_names import sign_of
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.claim import check_provenance
 from fastadmm.runs.config import recorded
-from fastadmm.runs.display import Display
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import Display, RunFolder
 from fastadmm.runs.load import check_run, load_run, seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.runs.scorecard import score_drift

@@ -23,9 +23,9 @@ from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_o
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.display import Display, stop_on_signal
-from fastadmm.runs.folder import RoundLog, RunFolder
+from fastadmm.runs.folder import Display, RoundLog, RunFolder, stop_on_signal
 from fastadmm.runs.load import LoadedRun
+from fastadmm.runs.plan import describe_environment
 from fastadmm.runs.result import model_of, result_document, write_statement
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
@@ -67,7 +67,7 @@ class Job:
     def fill(self, new: RunFolder) -> None:
         """Write the first files, for :meth:`RunFolder.begin`."""
         write_settings(new, self.config, self.loaded.provenance, self.folder.path)
-        new.write_environment(self.solver.engine.n_threads)
+        new.write_json("environment.json", describe_environment(self.solver.engine.n_threads))
         write_statement(new.path, self.solver, self.run_id)
 
     def restore(self) -> None:

@@ -1,15 +1,18 @@
-"""One run, one folder: its names, who works in it, and how anything gets into it."""
+"""One run, one folder: its names, who works in it, how anything gets into it, and where it shows that."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
@@ -20,7 +23,6 @@ from fastadmm.files.reading import json_of, read_bytes, read_json, read_toml
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.runs.plan import describe_environment
 from fastadmm.solver.history import RoundRecord
 
 
@@ -147,10 +149,6 @@ class RunFolder:
         """Write a JSON document, whole or not at all."""
         atomic.write_json(self.path / name, document)
 
-    def write_environment(self, n_threads: int) -> None:
-        """Write what the run runs on."""
-        self.write_json("environment.json", describe_environment(n_threads))
-
     def write_configuration(
         self,
         values: Mapping[str, Any],
@@ -270,3 +268,45 @@ class RoundLog:
         """Close the file."""
         with storage_errors(self.path):
             self._file.close()
+
+
+# --- where a run shows what it does, and how it is told to end ---------------------------------------------
+
+
+class Display:
+    """Where a run shows what it does; of itself it shows nothing."""
+
+    def _nothing(self, *what: Any) -> None:
+        """Show nothing."""
+
+    note = _nothing  # one line
+    start = _nothing  # rounds begin: the target, and the most of them; of owners the most alone
+    round = _nothing  # one round is done
+    stop = _nothing  # rounds are over
+    coalition = _nothing  # names of all parties, a coalition that is done, and how many are of how many
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP end the run after the current round; a second one ends it at once."""
+    received = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals belong to the main thread
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Under nohup it is ignored, and stays so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield lambda: received > 0
+    finally:
+        for number, previous in old.items():
+            signal.signal(number, previous)

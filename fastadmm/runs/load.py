@@ -17,21 +17,25 @@ from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.judging.looks import say, separation
+from fastadmm.privacy.accounts import feature_account
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import private_solver
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.problem.targets import weigh_classes
 from fastadmm.runs.claim import model_digest, provenance_of
-from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded
-from fastadmm.runs.display import Display
+from fastadmm.runs.config import own_lambdas, party_constraints, penalty_arguments, recorded, solver_options
+from fastadmm.runs.folder import Display
 from fastadmm.runs.plan import SHARE, Plan, available_memory, check_limit, make_plan
-from fastadmm.runs.result import class_rows, make_solver, unproved_parties
+from fastadmm.runs.result import class_rows, label_account_of, ledger_of, unproved_parties
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.model import Model, check_same_columns, open_model
@@ -163,8 +167,26 @@ class LoadedRun:
     looks: list[str]  # what was seen and shown
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
-        """A new solver for the run."""
-        made = make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+        """A new solver for the run, as its configuration asks for."""
+        problem, options, settings = self.problem, solver_options(config), config.privacy
+        made: Run
+        if isinstance(settings, DifferentialPrivacy):
+            made = private_solver(
+                problem,
+                options,
+                settings,
+                run / "messages",
+                [party.content_digest for party in self.partition.parties],
+                ledger=Ledger(ledger_of(config, run)),
+                run=run_id,
+                unproved=unproved_parties(settings, self.partition),
+                accounts=[feature_account(party) for party in self.partition.parties],
+                label_account=label_account_of(self.partition.labels, problem.names, settings),
+            )
+        elif config.ledger is not None:
+            raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
+        else:
+            made = Solver(problem, options, start=self.start, early=self.early)
         if self.spilled:
             made.spill(run)
         return made

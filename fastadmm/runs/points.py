@@ -20,6 +20,7 @@ from fastadmm.runs.export import open_covered
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.party_file import check_party_name
+from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.per_table import TableRows
@@ -192,19 +193,6 @@ def _write_json(path: Path, document: dict[str, Any]) -> None:
 # --- new rows ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Points:
-    """A party's points, in the place of its part of a model."""
-
-    name: str
-    encoder: Encoder
-    digits: int
-
-    @property
-    def feature_names(self) -> list[str]:
-        return self.encoder.feature_names
-
-
 def apply_card(
     card: Path, paths: Sequence[Path], options: TableRows
 ) -> tuple[list[str], list[list[Any]], list[str]]:
@@ -218,9 +206,9 @@ def apply_card(
                 said = "not a scorecard; make one with 'fastadmm scorecard points'"
                 raise FormatError(f"{shown(card)}: no {CARD}: {said}")
             files, base = _read_card(card)
-    parties = [_read_points(file) for file in files]
+    parties, digits = zip(*map(_read_points, files))
     found = read_features(parties, paths, options)
-    total, own = add_up(base, found.blocks, [party.digits for party in parties])
+    total, own = add_up(base, found.blocks, digits)
     columns = {"id": found.ids} | ({} if total is None else {"points": total})
     columns |= {f"points_{party.name}": points for party, points in zip(parties, own)}
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
@@ -267,7 +255,8 @@ def _read_card(card: Path) -> tuple[list[Path], float | None]:
     return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names], base
 
 
-def _read_points(path: Path) -> _Points:
+def _read_points(path: Path) -> tuple[PartyModel, int]:
+    """A party's points, as a part of a model whose weights nobody needs, and their decimals."""
     document = _read_json(path, "fastadmm-points")
     encoder = Encoder.from_json(document.get("encoder"), shown(path))
     try:
@@ -280,7 +269,8 @@ def _read_points(path: Path) -> _Points:
             if not known or not all(abs(points) < _MOST_POINTS for points in made.woe):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
-        encoder = replace(encoder, columns=tuple(columns))
-        return _Points(str(document["party"]), encoder, int(document["digits"]))
+        encoder, name = replace(encoder, columns=tuple(columns)), str(document["party"])
+        part = PartyModel(name, np.empty(0), encoder.feature_names, Transform(), encoder=encoder)
+        return part, int(document["digits"])
     except (ValueError, TypeError, KeyError):
         raise FormatError(f"{shown(path)}: points and columns do not agree; damaged or edited") from None

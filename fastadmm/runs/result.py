@@ -9,26 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, write_json
-from fastadmm.files.reading import read_json
-from fastadmm.privacy.accounts import Account, feature_account, label_account
+from fastadmm.privacy.accounts import Account, label_account
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message import private_solver
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
-from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import recorded, solver_options
-from fastadmm.runs.folder import damaged
+from fastadmm.runs.config import recorded
+from fastadmm.runs.folder import damaged, document_in
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
-from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import Solver
-from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, PartyModel, model_id_of
 from fastadmm.store.partition import Partition
@@ -39,45 +33,14 @@ STATEMENT = "privacy.json"
 #: The run's own ledger, where none is shared.
 LEDGER = "privacy-ledger.jsonl"
 
-_MESSAGES = "messages"
-
 
 def new_run_id() -> str:
     """An identifier that no other run has."""
     return secrets.token_hex(8)
 
 
-def make_solver(
-    config: RunConfig,
-    problem: Problem,
-    partition: Partition,
-    run: Path,
-    run_id: str,
-    start: StartingPoint | None = None,
-    early: EarlyStopping | None = None,
-) -> Run:
-    """The solver that a configuration asks for."""
-    options, settings = solver_options(config), config.privacy
-    if not isinstance(settings, DifferentialPrivacy):
-        if config.ledger is not None:
-            raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
-        return Solver(problem, options, start=start, early=early)
-    parties, labels = partition.parties, partition.labels
-    return private_solver(
-        problem,
-        options,
-        settings,
-        run / _MESSAGES,
-        [party.content_digest for party in parties],
-        ledger=Ledger(_ledger_of(config, run)),
-        run=run_id,
-        unproved=unproved_parties(settings, partition),
-        accounts=[feature_account(party) for party in parties],
-        label_account=label_account_of(labels, problem.names, settings),
-    )
-
-
-def _ledger_of(config: RunConfig, run: Path) -> Path:
+def ledger_of(config: RunConfig, run: Path) -> Path:
+    """The ledger that a run charges."""
     return run / LEDGER if config.ledger is None else Path(config.ledger)
 
 
@@ -123,11 +86,11 @@ def write_statement(directory: Path, solver: Run, run_id: str) -> PrivacyStateme
 def read_run_id(run: Path) -> str:
     """The identifier under which a run charged its ledger; a new one for a run older than statements."""
     path = run / STATEMENT
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return new_run_id()
+    document = document_in(path)
+    if document is None:
+        return new_run_id()
     with damaged(path, "train anew", "not a privacy record"):
-        found = read_json(path)["run"]
+        found = document["run"]
     if not isinstance(found, str):
         raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
     return found
@@ -142,7 +105,7 @@ def ledger_rows(run: Path) -> list[tuple[str, str]]:
     if found.by_files:
         own = "each party's own, which it charges: the party's STATE/privacy.json says what was spent"
         return [("ledger", own)]
-    file = _ledger_of(found.config, run)
+    file = ledger_of(found.config, run)
     with storage_errors(file, "read"):
         if not file.exists():
             return [("ledger", f"{shown(file)} is not there: what else was spent on these data is not known")]

@@ -15,7 +15,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import is_directory
-from fastadmm.judging.binning import MONOTONE, Cells, Fitted, Rules, fit_bins, information_value, parting
+from fastadmm.judging.binning import MONOTONE, Cells, Rules, fit_bins, information_value, parting
 from fastadmm.privacy.accounts import label_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
@@ -245,7 +245,11 @@ def bin_columns(
     for column, name, cells in columns:
         rules = binning.of_column(column.levels, name, column.name)
         found = fit_bins(cells, *said, rules)
-        bins = _bins(found, cells)
+        numbers = cells.numbers
+        ends = (0.0, 0.0) if numbers is None or not len(numbers) else (float(numbers[0]), float(numbers[-1]))
+        lists = {key: tuple(getattr(found, key).tolist()) for key in ("edges", "woe", "events", "others")}
+        groups = tuple(found.groups.tolist()) if numbers is None else ()
+        bins = Bins(groups=groups, **lists, low=ends[0], high=ends[1])
         parts = len(set(bins.woe[: None if bins.knows_missing else -1])) > 1
         worth = binning.least is None or found.worth(binning.least)
         used = worth and (binning.least is None or (parts and not found.small))
@@ -284,14 +288,6 @@ def raw_columns(party: PartyData, encoder: Encoder) -> Iterator[tuple[ColumnEnco
         yield encoding, column.name, cells
 
 
-def _bins(found: Fitted, cells: Cells) -> Bins:
-    numbers = cells.numbers
-    ends = (0.0, 0.0) if numbers is None or not len(numbers) else (float(numbers[0]), float(numbers[-1]))
-    lists = {key: tuple(getattr(found, key).tolist()) for key in ("edges", "woe", "events", "others")}
-    groups = tuple(found.groups.tolist()) if numbers is None else ()
-    return Bins(groups=groups, **lists, low=ends[0], high=ends[1])
-
-
 # --- reports: how columns have moved, how they repeat each other, what they say about labels ----------------
 
 
@@ -300,6 +296,9 @@ _MOST_FEATURES = 5000
 
 #: What is told of a column's information.
 _INFORMATION = ("iv", "iv_cross", "luck")
+
+#: Bins of a reference whose numbers are many.
+_EQUAL_BINS = 10
 
 #: What an empty bin counts as, in rows, so that its logarithm exists.
 _EMPTY = 0.5
@@ -440,7 +439,7 @@ def correlations(covariance: Array) -> Array:
     return np.asarray(covariance * scale * scale[:, np.newaxis])
 
 
-def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Array:
+def bin_edges(values: Array, weight: Array | None = None) -> Array:
     """Upper edges of bins that hold equal shares of a reference, or one value each of a few.
 
     What lies below or above the reference, or between its few values, has bins of its own.
@@ -449,10 +448,10 @@ def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Ar
     """
     counted = np.ones(len(values)) if weight is None else weight
     levels, at = np.unique(values[counted > 0.0], return_inverse=True)
-    if len(levels) <= count:
+    if len(levels) <= _EQUAL_BINS:
         return np.unique([np.nextafter(levels, -np.inf), levels])
     mass = np.cumsum(np.bincount(at, counted[counted > 0.0]))
-    wanted = mass[-1] * np.arange(1, count) / count
+    wanted = mass[-1] * np.arange(1, _EQUAL_BINS) / _EQUAL_BINS
     inner = levels[np.searchsorted(mass, wanted * (1.0 - 1e-12))]
     return np.unique([np.nextafter(levels[0], -np.inf), *inner, levels[-1]])
 

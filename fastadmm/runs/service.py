@@ -318,9 +318,8 @@ def listen(host: str, port: int) -> socket.socket:
             errno.EADDRINUSE: f"--port {port}: is in use: choose another one, or 0 for any",
             errno.EACCES: f"--port {port}: not allowed: choose one above 1023",
         }
-        raise ConfigError(
-            said.get(error.errno or 0, f"--host {host}: is no address of this machine")
-        ) from None
+        other = f"--host {host}: is no address of this machine"
+        raise ConfigError(said.get(error.errno or 0, other)) from None
 
 
 class _Server(uvicorn.Server):

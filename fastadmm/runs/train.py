@@ -21,9 +21,8 @@ from fastadmm.problem.problem import Problem
 from fastadmm.runs import load
 from fastadmm.runs.claim import check_provenance, model_digest
 from fastadmm.runs.config import read_config, recorded, solver_options
-from fastadmm.runs.display import Display
 from fastadmm.runs.fit import Fit, Job, PathJob, write_settings
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import Display, RunFolder
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.plan import Plan, check_limit
 from fastadmm.runs.result import new_run_id, read_run_id

@@ -11,12 +11,11 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_json
 from fastadmm.runs import claim as claims
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, document_in
 from fastadmm.runs.plain import Columns, Rows
-from fastadmm.runs.recompute import Recomputed, recompute, stationarity
+from fastadmm.runs.recompute import recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
@@ -32,9 +31,6 @@ _PARAMETERS = {
     "tukey": 4.685,
     "welsch": 2.11,
 }
-
-#: What is compared of a statement, where it is absent.
-_ABSENT = {"gap": math.inf, "reach": 0.0}
 
 #: Numbers that are computed with more digits at most.
 MOST_DIGITAL = 200_000
@@ -79,10 +75,10 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     config, convex = told.config, is_convex(told.config)
     if config.privacy.mode != "none":
         raise ConfigError(f"{place}: the run is private: it claims no gap, and there is nothing to verify")
-    if not path.exists():
+    result = document_in(path)
+    if result is None:
         raise StorageError(f"{place}: no result.json: not finished; 'fastadmm resume' goes on with it")
-    result = read_json(path)
-    if not isinstance(result, dict) or not isinstance(result.get("lambda"), float):
+    if not isinstance(result.get("lambda"), float):
         raise FormatError(f"{shown(path)}: no result of a run that made a model")
     statement = result.get("certificate") if convex else {**result, "claim": result.get("status")}
     if statement is None:
@@ -103,7 +99,7 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     by = f"recomputed by {by} from {number} party file{'s' * (number != 1)}"
     if not convex:
         return _stationary(read, config, statement, digits, by)
-    return _judged(_recomputed(run, statement, read, digits), statement, digits, by)
+    return _judged(run, read, statement, digits, by)
 
 
 def _differing(
@@ -145,18 +141,6 @@ def _read(
     rows = Rows(name, number, labels.y, _weights(config, labels), offset)
     intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
     return rows, _columns(config, model, partition), intercept, config.intercept
-
-
-def _recomputed(run: Path, statement: dict[str, Any], read: Any, digits: int) -> Recomputed:
-    rows, columns, intercept, fitted = read
-    dual = claims.read_dual(run, len(rows.y) * len(intercept))
-    if dual is None and rows.loss in ("hinge", "quantile"):
-        said = "no such file, and a loss with kinks needs it; train again"
-        raise StorageError(f"{shown(run / claims.DUAL)}: {said}")
-    within = statement.get("within") if statement["claim"] == "certified_within" else None
-    reach = within.get("reach") if isinstance(within, dict) else None
-    vector = None if dual is None else dual.reshape(len(intercept), -1)
-    return recompute(rows, columns, intercept, fitted, vector, reach, digits)
 
 
 def _weights(config: RunConfig, labels: LabelData) -> np.ndarray:
@@ -237,10 +221,8 @@ def _stationary(read: Any, config: RunConfig, result: dict[str, Any], digits: in
     given = *read, short if result.get("scheme") == "proximal" else None, digits
     objective, reached, rounding, off = stationarity(*given)
     if any((m.far & (m.deviation > 0.0)).any() for m in read[1]):
-        raise ConfigError(
-            "some columns are a thousand of their deviations from zero, where training measures otherwise: "
-            "nothing to compare; convert with --standardize, and train again"
-        )
+        said = "some columns are a thousand of their deviations from zero, where training measures otherwise"
+        raise ConfigError(f"{said}: nothing to compare; convert with --standardize, and train again")
     claim, asked, value = result["claim"], config.stationarity, float(objective)
     stated, limit = (float(result.get(key) or 0.0) for key in ("objective", "stationarity"))
     limit, wrong = min(asked, 1.01 * limit) * (1.0 + SLACK) + rounding, ""
@@ -256,15 +238,24 @@ def _stationary(read: Any, config: RunConfig, result: dict[str, Any], digits: in
     return Verified(not wrong, claim, line, value, stationarity=reached, digits=digits)
 
 
-def _judged(found: Recomputed, statement: dict[str, Any], digits: int, by: str) -> Verified:
-    """Compare what was recomputed with what is written."""
-    claim, within, rounding = statement["claim"], statement["claim"] == "certified_within", found.rounding
+def _judged(run: Path, read: Any, statement: dict[str, Any], digits: int, by: str) -> Verified:
+    """Compute the proof again, and compare with what is written."""
+    rows, columns, intercept, fitted = read
+    dual = claims.read_dual(run, len(rows.y) * len(intercept))
+    if dual is None and rows.loss in ("hinge", "quantile"):
+        said = "no such file, and a loss with kinks needs it; train again"
+        raise StorageError(f"{shown(run / claims.DUAL)}: {said}")
+    claim, within = statement["claim"], statement["claim"] == "certified_within"
+    bounded = statement.get("within") if within else None
+    written = {**statement, **bounded} if isinstance(bounded, dict) else statement
+    vector = None if dual is None else dual.reshape(len(intercept), -1)
+    found = recompute(rows, columns, intercept, fitted, vector, written.get("reach"), digits)
+    rounding = found.rounding
     if claim == "contradiction":
         line = "the proof contradicted itself, and nothing is claimed; please report it"
         return Verified(False, claim, line)
-    written = {**statement, **(statement.get("within") or {})} if within else statement
     asked = float(statement.get("asked", 0.0))
-    gap, reach = (float(written.get(key, other)) for key, other in _ABSENT.items())
+    gap, reach = float(written.get("gap", math.inf)), float(written.get("reach", 0.0))
     stated, least = float(statement.get("objective", -math.inf)), 1000.0 * found.unit
     proved = found.within if within else found.gap
     absolute = max(proved, 0) + rounding

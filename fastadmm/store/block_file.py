@@ -193,9 +193,6 @@ class BlockFile:
         """Read the block in consecutive pieces, in constant memory. Shapes: block (k, d)."""
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
-        return self._read(rows)
-
-    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         with self._open() as file:
             block, first, indptr = StoredBlock(file), self.first_row, None
             if (block.kind, block.shape) != (self.kind, (self._rows_of_file, self.n_features)):

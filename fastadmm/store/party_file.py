@@ -289,10 +289,6 @@ class PartyData(BlockFile):
             own.nnz, own.first_entry = max(0, last - first), first
         return own
 
-    def reader(self, keys: tuple[str, ...]) -> RowReader:
-        """Open datasets of the file, whose rows or entries are those of the whole file."""
-        return RowReader(self.path, keys)
-
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
 
@@ -327,7 +323,7 @@ class PartyData(BlockFile):
 
     def load(self) -> np.ndarray | csr_array:
         """Read and validate the whole block. Shapes: the result (N, d)."""
-        ((_, block),) = self._read(self.n_samples)
+        ((_, block),) = self.iter_rows(self.n_samples)
         return block
 
     def row_pointers(self) -> np.ndarray:

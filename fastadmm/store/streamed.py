@@ -30,7 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.encoder import Bins
-from fastadmm.store.party_file import PartyData
+from fastadmm.store.party_file import PartyData, RowReader
 from fastadmm.store.transform import Transform
 
 #: Row pointers, indices and values of some rows.
@@ -52,7 +52,7 @@ class _Streamed:
 
     def __init__(self, party: PartyData, *keys: str) -> None:
         self.shape = (party.n_samples, party.n_features)
-        self.keys, self.reader = keys, party.reader(keys)
+        self.keys, self.reader = keys, RowReader(party.path, keys)
         self.digest: str | None = party.content_digest
 
     def tiles(self, rows: Rows) -> Generator[tuple[Rows, Any], None, None]:

@@ -15,11 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastadmm.errors import ConfigError, FastadmmError, StorageError
-from fastadmm.files.atomic import storage_errors, write_json
-from fastadmm.files.reading import read_json
+from fastadmm.files.atomic import write_json
 from fastadmm.privacy import published
-from fastadmm.runs.display import Display
-from fastadmm.runs.folder import damaged
+from fastadmm.runs.folder import Display, damaged, document_in
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 
@@ -249,11 +247,11 @@ class Tracking(Display):
     def _of_earlier_parts(self) -> list[MlflowTracker]:
         """The logs that a resumed run has already."""
         path, name = self.run / STATE, self.run.resolve().name
-        with storage_errors(path, "read"):
-            if not path.exists():
-                return []
+        document = document_in(path)
+        if document is None:
+            return []
         with damaged(path, "delete it to go on without its logs", "not what a tracked run writes"):
             # Version 0.2 wrote files for TensorBoard, too.
-            states = [state for state in read_json(path)["logs"] if state["kind"] == "mlflow"]
+            states = [state for state in document["logs"] if state["kind"] == "mlflow"]
             known = [(str(state["uri"]), str(state["run_id"])) for state in states]
         return [MlflowTracker(uri, name, run_id) for uri, run_id in known]

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,8 +35,7 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
-from fastadmm.runs.display import Display, stop_on_signal
-from fastadmm.runs.folder import RunFolder, damaged
+from fastadmm.runs.folder import Display, RunFolder, damaged, stop_on_signal
 from fastadmm.runs.load import check_run, load_run, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig
@@ -371,9 +369,6 @@ def worth_of_run(
             display.note(f"{len(known)} coalitions are done already")
         elif partial.exists():
             display.note(f"{PARTIAL}: of other data or settings: begun anew")
-            if partial.is_dir():  # as older releases wrote it
-                with storage_errors(run):
-                    shutil.rmtree(partial)
 
         def monitor(coalition: Coalition, done: int, total: int) -> None:
             known[coalition.mask] = coalition
@@ -431,10 +426,8 @@ def coalitions_done(run: Path, fingerprint: str | None = None) -> dict[int, Coal
 
 def private_worth(place: str) -> ConfigError:
     """What is said to whoever asks for the worth of private data."""
-    return ConfigError(
-        f"{place}: a private run: every coalition's model would be one more release of the same data, and "
-        "multiply the budget; the worth of private data is not measured"
-    )
+    said = "every coalition's model would be one more release of the same data, and multiply the budget"
+    return ConfigError(f"{place}: a private run: {said}; the worth of private data is not measured")
 
 
 def party_number(name: str | None, names: list[str], place: str) -> int:

@@ -183,26 +183,11 @@ class _Step:
 
 
 def _solved(lower, right):
-    """L D L' on the lower triangle; what depends on the variables before it stays where it is."""
-    m = len(right)
-    tiny = mpf(2) ** -(_BITS - 60)
-    first = [lower[a][a] for a in range(m)]
-    kept = [True] * m
-    x = list(right)
-    for a in range(m):
-        pivot = lower[a][a]
-        kept[a] = pivot > tiny * first[a] and pivot > 0
-        if not kept[a]:
-            continue
-        for b in range(a + 1, m):
-            if kept[b] and lower[b][a]:
-                factor = lower[b][a] / pivot
-                for k in range(a + 1, b + 1):
-                    lower[b][k] -= factor * lower[k][a]
-                x[b] -= factor * x[a]
-    for a in reversed(range(m)):
-        if not kept[a]:
-            x[a] = mpf(0)
-            continue
-        x[a] = (x[a] - sum((lower[b][a] * x[b] for b in range(a + 1, m) if kept[b]), mpf(0))) / lower[a][a]
-    return x
+    """Solution of a matrix whose lower triangle is given, by a hair off where that is singular."""
+    m, tiny = len(right), mpf(2) ** -(_BITS - 60)
+    full = mp.matrix(m, m)
+    for a, row in enumerate(lower):
+        for b in range(a + 1):
+            full[a, b] = full[b, a] = row[b]
+        full[a, a] += tiny * (row[a] or 1)
+    return list(mp.lu_solve(full, mp.matrix(right)))
