@@ -87,12 +87,12 @@ class Parties:
             self.kill(name)
 
 
-def party_file(path, features):
+def party_file(path, features, name=""):
     """The file of a party with these features, dense or sparse."""
     names = [f"c{j}" for j in range(features.shape[1])]
     kind = "csr" if sparse.issparse(features) else "dense"
     with PartyWriter(
-        path, name=path.stem, n_features=len(names), kind=kind, feature_names=names, force=True
+        path, name=name or path.stem, n_features=len(names), kind=kind, feature_names=names, force=True
     ) as writer:
         writer.append(features, ids=np.arange(features.shape[0]))
     return open_party(path)

@@ -4,9 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from fastadmm.coordinator.proximal.newton_system import newton_system
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
-from fastadmm.coordinator.repaired_gradient import newton_system
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.weights_program import weights_program
 from fastadmm.method.span import descent_solver

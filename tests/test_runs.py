@@ -175,7 +175,7 @@ def test_notes_logs_and_numbers(folder, tmp_path):
     assert "scheme 'sharing'" in text
     # Format bytes.
     amounts = (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)
-    assert ", ".join(map(format_bytes, amounts)) == "0 B, 999 B, 1.0 kB, 1.0 MB, 5.0 GB, 8192.0 GB"
+    assert ", ".join(map(format_bytes, amounts)) == "0 B, 999 B, 1.0 kB, 1.0 MB, 5.0 GB, 8.2 TB"
     # What is too little and what is enough are never written alike.
     assert format_bytes(1_400_000_000, math.floor) == "1.4 GB"
     assert format_bytes(1_400_000_001, math.ceil) == "1.5 GB"

@@ -9,7 +9,7 @@ from fastadmm.between.train import coordinator_step
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
-from fastadmm.conversation.gate import saturated
+from fastadmm.conversation.gate import GatedParty, saturated
 from fastadmm.coordinator.final_proof import _sums as sums_proof
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
@@ -487,3 +487,17 @@ def test_masks_depend_on_the_terms_of_the_run():
     assert digest(position=1, private_key=bytes([1] * 32)) == same
     assert digest(regularization=1e25) != same
     assert digest(test="sha256:" + "0" * 64) != same
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"w": np.array([0.0, -(2.1**100)])}, r"call 'step': a number of 'w' is beyond 1\.27e\+30"),
+        ({"w": np.array([np.nan])}, "a number of 'w' is beyond"),
+        ({"scaled_penalty": np.inf}, "a number of 'scaled_penalty' is beyond"),
+        ({"scaled_penalty": 2.1**-100}, "a number of 'scaled_penalty' is below"),
+    ],
+    ids=str,
+)
+def test_numbers_that_products_could_overflow_by_are_refused(arguments, words):
+    refuses(Unanswerable, words, GatedParty.answer, None, "step", arguments)

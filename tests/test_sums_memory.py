@@ -37,7 +37,7 @@ class Member(Asker):
         home.mkdir(parents=True)
         self.home, self.name, self.run, self.names = home, name, run, names
         self.state, self.said = home / "state", list[str]()
-        self.data = party_file(home / f"{name}.h5", name, files.get("features", FEATURES.get(name)))
+        self.data = party_file(home / f"{name}.h5", files.get("features", FEATURES.get(name)))
         self.test = home / "test" / f"{name}.h5"
         self.test.parent.mkdir()
         self.give(np.random.default_rng(9).normal(size=(20, self.data.n_features)))
@@ -46,7 +46,7 @@ class Member(Asker):
 
     def give(self, rows):
         self.test.unlink(missing_ok=True)
-        party_file(self.test, self.name, rows)
+        party_file(self.test, rows, self.name)
 
     def restart(self, test=True):
         own = self.test if test else None

@@ -117,7 +117,7 @@ def _asked_as_host(
             fused = [FusionMessage.from_arrays(a).channel for _, name, a in asked.answers if name == "fuse"]
             cost = cost_of(asked.tap, None, fused)  # whatever its source says of itself
             stated = [("epsilon that is stated", said.epsilon, cost.epsilon(settings))]
-            asked.wrong = cost.too_little("the party", spent) or too_little(stated, 1e-4)
+            asked.wrong = cost.too_little("the party", spent, settings) or too_little(stated, 1e-4)
         if not tap.scripted:
             drawn.extend(release.noise for release in tap.releases)
         return asked

@@ -244,24 +244,22 @@ class Coordinator:
     def check_began(self, found: Mapping[str, LabelData]) -> None:
         """Refuse labels that are not those that the run began with."""
         for key, labels in found.items():
-            if labels_digest(labels) != self.digests.get(key):
-                place = shown(labels.path)
-                raise InputError(
-                    f"{place}: not the labels that {shown(self.path)} began with (digests differ)"
-                )
+            self._refuse_other("labels", labels.path, labels_digest(labels), key)
+
+    def _refuse_other(self, what: str, path: Path, digest: str, key: str) -> None:
+        if digest != self.digests.get(key):
+            text = f"not the {what} that {shown(self.path)} began with (digests differ)"
+            raise InputError(f"{shown(path)}: {text}")
 
     def _rounds(self, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """All rounds that are left; what a private run released is never asked for twice."""
         config, private = self.config, self.config.privacy.mode != "none"
         labels = open_labels(Path(config.data))
         self._check_labels(labels)
-        about = self.digests
-        path = None if "own" not in about else self.path / str(about["own"])
+        path = None if "own" not in self.digests else self.path / str(self.digests["own"])
         own = parts.open_own(config, path, self.names, labels)
-        if own is not None and own.content_digest != about.get("own_digest"):
-            raise InputError(
-                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
-            )
+        if own is not None:
+            self._refuse_other("features", own.path, own.content_digest, "own_digest")
         widths = [int(said[name]["n_features"]) if name in said else 1 for name in self.names]
         problem, labels = parts.problem_of(config, self.names, widths, own)
         messages = () if config.memory is None else MESSAGES  # these are read to where they belong

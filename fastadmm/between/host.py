@@ -342,10 +342,8 @@ class Applied:
     def scores(self) -> Made:
         """The party's summand of the score of each row."""
         if self.masked and not self.approval.unmasked:
-            text = (
-                "the run showed the coordinator sums over all parties only, but scores leave one party at a "
-            )
-            raise self.refused("privacy", text + "time; if you agree", "unmasked")
+            text = "sums over all parties only, but scores leave one party at a time; if you agree"
+            raise self.refused("privacy", f"the run showed the coordinator {text}", "unmasked")
         self.check_ledger("scores")
         found, n = self._summand(), self.rows[0]  # whether it may leave is decided below
         if found.name != self.home.name or found.model_id != self.model_id:
@@ -397,9 +395,8 @@ class Applied:
         except (FastadmmError, KeyError, TypeError):
             raise FormatError(f"{shown(path)}: missing, or not our statement") from None
         if mode != "fusion":
-            return (
-                "the noise of mode 'message' covers messages, not weights, and scores tell the weights (T7)"
-            )
+            covered = "the noise of mode 'message' covers messages, not weights"
+            return f"{covered}, and scores tell the weights (T7)"
         # The weights of a fusion are a release themselves: scores of other rows only process it.
         if isinstance(epsilon, str) or not math.isfinite(epsilon):
             return "the run's own statement says that epsilon is infinite"

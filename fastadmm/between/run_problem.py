@@ -142,17 +142,9 @@ def solver_of_private(
     settings = config.privacy
     assert isinstance(settings, DifferentialPrivacy)
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
-    return private_solver(
-        problem,
-        solver_options(config),
-        settings,
-        folder.messages,
-        ledger=ledger,
-        run=run,
-        unproved={},
-        label_account=label_account_of(labels, problem.names, settings),
-        driver=driver,
-    )
+    account = label_account_of(labels, problem.names, settings)
+    how: Any = {"ledger": ledger, "run": run, "unproved": {}, "label_account": account, "driver": driver}
+    return private_solver(problem, solver_options(config), settings, folder.messages, **how)
 
 
 def shared_part(solver: Run, result: SolveResult, labels: LabelData, model_id: str) -> SharedPart:

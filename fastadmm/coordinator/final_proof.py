@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.calls import SUMS
-from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.conversation.exchange import Talk
 from fastadmm.method.method import Method
 from fastadmm.problem.bounded_models import reach_where_endless
 from fastadmm.problem.problem import Problem
@@ -69,15 +69,14 @@ def _shares(
 ) -> Talk[tuple[Array, list[Share], float, float]]:
     """Sum of the messages, what each party adds, the messages' norms, and how far that sum is from exact."""
     vector = problem.loss.vector
-    told = {
+    told: dict[str, Any] = {
         "u": found.u.reshape(problem.n_outputs, -1) if vector else found.u,
         "eps": float(found.eps),
         "reach": float(reach_where_endless(problem, method.engine)),
         "about_mean": problem.fit_intercept,
         "kept": kept,
     }
-    name, parties = "prove_classes" if vector else "prove", range(problem.n_parties)
-    answers = yield Exchange([Call(m, name, {**method.final_arguments(m), **told}) for m in parties])
+    answers = yield method.about_weights("prove_classes" if vector else "prove", **told)
     shares = [Share(*(float(answer[key]) for key in Share._fields)) for answer in answers]
     sizes = sum(method.engine.norm(answer["message"].ravel()) for answer in answers)
     total = answers[0]["message"].ravel()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -321,12 +321,14 @@ class Method(Saved, ABC):
         """Sum of the messages of the present weights, of shape (N,) or (C N,); None where it is not kept."""
         return None
 
+    def about_weights(self, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any) -> Exchange:
+        """A call to every party that needs its present weights."""
+        parties = range(self.problem.n_parties)
+        return Exchange([Call(m, name, {**self.final_arguments(m), **arguments}) for m in parties], pace)
+
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
         """The parties' shares of the predictor of some rows, as :meth:`Answering.scores` names them."""
-        parties = range(self.problem.n_parties)
-        answers = yield Exchange(
-            [Call(m, "scores", {**self.final_arguments(m), "rows": rows}) for m in parties]
-        )
+        answers = yield self.about_weights("scores", rows=rows)
         return [answer["scores"] for answer in answers]
 
     def fresh_stationarity(self) -> Talk[float]:

@@ -44,15 +44,12 @@ class Cost:
         """By the audit's own formulas."""
         return game.epsilon_spent(self.gdp, settings.delta, self.pure, settings.sampler == "discrete")
 
-    def too_little(self, who: str, spent: Any) -> str:
+    def too_little(self, who: str, spent: Any, settings: DifferentialPrivacy) -> str:
         """What a ledger holds too little of somebody's releases; empty for nothing."""
-        return too_little(
-            [
-                (f"mu charged by {who}", spent.total_gdp, self.gdp),
-                (f"charged by {who} for symbols", math.fsum(spent.pure), math.fsum(self.pure)),
-            ],
-            ROUNDED,
-        )
+        symbols = f"charged by {who} for symbols", math.fsum(spent.pure), math.fsum(self.pure)
+        epsilon = f"the ledger's epsilon of {who}", spent.epsilon(settings.delta), self.epsilon(settings)
+        charged = [(f"mu charged by {who}", spent.total_gdp, self.gdp), symbols]
+        return too_little(charged, ROUNDED) or too_little([epsilon], 1e-4)
 
 
 def cost_of(tap: Tap, party: int | None, channels: Sequence[Any] = ()) -> Cost:
@@ -131,17 +128,11 @@ class _Books:
     def too_little_charged(self, solver: Any, run: str | None, times: int) -> str:
         """What the ledger says too little of; empty for nothing."""
         ledger, settings = Ledger(self.file), self.settings
-        charged = [ledger.spent(account, run) for account in solver.accounts]
-        sums, wrong = [], ""
-        for m, (spent, cost) in enumerate(zip(charged, self.drawn(times))):
-            wrong = wrong or cost.too_little(f"party {m}", spent)
-            found = spent.epsilon(settings.delta)
-            sums.append((f"the ledger's epsilon of party {m}", found, cost.epsilon(settings)))
-        if settings.label_epsilon is not None:
-            found = math.fsum(ledger.spent(solver.label_account, run).pure)
-            due = times * settings.label_epsilon
-            wrong = wrong or too_little([("charged for labels", found, due)], ROUNDED)
-        return wrong or too_little(sums, 1e-4)
+        found, due = math.fsum(ledger.spent(solver.label_account, run).pure), settings.label_epsilon or 0.0
+        wrong = too_little([("charged for labels", found, times * due)], ROUNDED)
+        for m, (account, cost) in enumerate(zip(solver.accounts, self.drawn(times))):
+            wrong = wrong or cost.too_little(f"party {m}", ledger.spent(account, run), settings)
+        return wrong
 
 
 def audit_books(settings: DifferentialPrivacy) -> list[Check]:

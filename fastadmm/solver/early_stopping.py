@@ -140,13 +140,12 @@ class ValidationWatch(KeptModel):
         """The metric at the linear predictor of the held-out rows, from :func:`predictor`."""
         return measure(self.rule.metric, self.rule.rows, z, self.loss, engine)
 
-    def take(self, record: RoundRecord, intercept: Any) -> bool:
-        """Look at a round; whether it is the best so far, so that its weights are to be kept."""
+    def better(self, record: RoundRecord) -> bool:
         value = math.nan if record.validation is None else record.validation
-        better = value > self.best if METRICS[self.rule.metric] else value < self.best
-        if not (self.record is None or better or (math.isnan(self.best) and not math.isnan(value))):
+        higher = value > self.best if METRICS[self.rule.metric] else value < self.best
+        if not (self.record is None or higher or (math.isnan(self.best) and not math.isnan(value))):
             return False
-        self.best, self.record, self.intercept = value, record, intercept
+        self.best = value
         return True
 
     def waited(self, n_rounds: int) -> bool:

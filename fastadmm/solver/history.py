@@ -84,6 +84,17 @@ class KeptModel:
         self.weights: list[Array] = []
         self.intercept: Any = 0.0
 
+    def better(self, record: RoundRecord) -> bool:
+        """Whether a round's model is better than this one."""
+        return record.objective < (math.inf if self.record is None else self.record.objective)
+
+    def take(self, record: RoundRecord, intercept: Any) -> bool:
+        """Look at a round; whether it is the best so far, so that its weights are to be kept."""
+        if not self.better(record):
+            return False
+        self.record, self.intercept = record, intercept
+        return True
+
     def export(self) -> dict[str, Any]:
         """Everything but the weights."""
         record = json.dumps(self.record.to_json()) if self.record else ""
@@ -102,11 +113,3 @@ class LowestModel(KeptModel):
     What ADMM or a search over a smoothed loss comes to last need not be the best that it had. A run that ends
     without its proof returns this one. (With the proof all models of this kind are as good as was asked for.)
     """
-
-    def take(self, record: RoundRecord, intercept: Any) -> bool:
-        """Look at a round; whether it is the best so far, so that its weights are to be kept."""
-        best = math.inf if self.record is None else self.record.objective
-        if not record.objective < best:
-            return False
-        self.record, self.intercept = record, intercept
-        return True

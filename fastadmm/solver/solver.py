@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads, Traffic, converse
+from fastadmm.conversation.exchange import Driver, Pace, Talk, Threads, Traffic, converse
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
 from fastadmm.engine.engine import Engine
@@ -352,7 +352,7 @@ class Solver(Run):
         if self.driver.local:
             kept.weights = [np.array(w, order="C") for w in self.method.weights()]
         else:
-            yield self._final("keep_best", Pace.SHORT)
+            yield self.method.about_weights("keep_best", Pace.SHORT)
 
     def _spend(self, seconds: float) -> None:
         """Add to the run's time."""
@@ -374,11 +374,6 @@ class Solver(Run):
             objective += problem.lam * sum(regularizer.value(own) for own in (x.T if x.ndim == 2 else [x]))
         return objective
 
-    def _final(self, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any) -> Exchange:
-        """Ask every party for something that it does with its weights."""
-        given, parties = self.method.final_arguments, range(self.problem.n_parties)
-        return Exchange([Call(m, name, {**given(m), **arguments}) for m in parties], pace)
-
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
         scores = yield from self.method.scores("train" if rows.blocks is self.problem.blocks else name)
@@ -390,7 +385,7 @@ class Solver(Run):
         ``kept``: of the round that held-out rows chose.
         """
         more: dict[str, Any] = {"kept": True} if kept else {}
-        yield self._final("finish", model_id=model_id, **more)
+        yield self.method.about_weights("finish", model_id=model_id, **more)
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""
@@ -484,11 +479,8 @@ class Solver(Run):
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
-        self.divergence.restore(saved["divergence"])
-        if self.watch is not None:
-            self.watch.restore(saved["validation"])
-        for name, part in {"attempts": self.attempts, "lowest": self.lowest, "traffic": self.traffic}.items():
-            if part is not None and name in saved:  # runs that began with an earlier version lack some
+        for name, part in {"divergence": self.divergence, "attempts": self.attempts, **self._states}.items():
+            if name in saved or name in ("divergence", "validation"):  # earlier versions' runs lack others
                 part.restore(saved[name])
         self.method.tighten(float(saved["tightened"]) if "attempts" in saved else 1.0)
         if saved["last_record"]:

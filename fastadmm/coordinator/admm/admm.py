@@ -353,8 +353,8 @@ class AdmmMethod(Method):
             lyapunov += intercept_part(problem, pull, engine) + pulled + square
             model = yield from model_measure(problem, primal.gradient, engine)
             stationarity = self.progress.relative(max(lyapunov, model))
-        about = {"augmented_lagrangian": lagrangian, "lyapunov": lyapunov, "stationarity": stationarity}
-        return Measured(objective, bound, **measured, **about)
+        measured |= {"augmented_lagrangian": lagrangian, "lyapunov": lyapunov}
+        return Measured(objective, bound, stationarity=stationarity, **measured)
 
     def _certificate(
         self, dual: np.ndarray, total: np.ndarray, pull: np.ndarray, regulariser: float, primal: PrimalValue
@@ -379,8 +379,11 @@ class AdmmMethod(Method):
     def _loss_at_z(self) -> float:
         problem = self.problem
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
-        z = shifted(self.last.z + problem.offset, self.shift)
-        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        if problem.loss.vector:
+            z = shifted(self.last.z + problem.offset, self.shift)
+        else:
+            z = self.engine.plus(self.last.z, problem.offset, self.shift)
+        return problem.loss.evaluate(z, problem.y, problem.weight, self.engine.vector(len(z)), self.engine)
 
     @property
     def intercept(self) -> Any:

@@ -8,5 +8,6 @@ The model: the best combination of points
     ``best_response``, ``shared_hull``, ``shared_directions``.
 
 The proposal: Newton's method over faces
-    ``face_search``, ``chord_newton``, ``segment_search``. Several classes: ``class_newton``.
+    ``face_search``, ``chord_newton``, ``segment_search``, ``newton_system``. Several classes:
+    ``class_newton``.
 """

@@ -115,12 +115,12 @@ class Passes:
             place = self._place(np.zeros(len(shared)), known.total, known.intercept)
         elif len(place.products) < len(shared):
             place = self._grown(place)
-        self._keep(place)
+        self.shared.known = self.problem.loss, place
         if self.quadratic:
             self.prepare(place)
         return place
 
-    def there(self, c: Array, intercept: float) -> Place:
+    def there(self, c: Array, intercept: Any) -> Place:
         """The place of coefficients of shape (K,), summed up afresh."""
         return self._place(c, self.shared.zeros, intercept)
 
@@ -135,11 +135,8 @@ class Passes:
 
     def kept(self, c: Array, place: Place) -> HullPoint:
         """The point of coefficients of shape (K,), whose place searches are to begin at."""
-        self._keep(place)
-        return HullPoint(c, place.intercept, place.total)
-
-    def _keep(self, place: Place) -> None:
         self.shared.known = self.problem.loss, place
+        return HullPoint(c, place.intercept, place.total)
 
     def _grown(self, place: Place) -> Place:
         """With products of messages that came later, too."""

@@ -21,7 +21,7 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.proximal.best_response import Candidates, padded
 from fastadmm.coordinator.proximal.chord_newton import Place, passes_over
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
-from fastadmm.coordinator.proximal.parts import HullPoint, difference, loss_at
+from fastadmm.coordinator.proximal.parts import HullPoint, difference, loss_at, predictor
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
@@ -496,8 +496,8 @@ class ProximalCoordinator(Method):
         """
         problem, engine, reach = self.solved, self.engine, self.reach
         loss, y, weight = problem.loss, problem.y, problem.weight
-        z = shifted(problem.offset + point.total, point.intercept)
-        if loss.vector:
+        z = predictor(problem, point, engine)
+        if loss.vector:  # the same, added up in another order
             z = shifted(problem.offset, point.intercept) + point.total
         h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from fastadmm.conversation.exchange import Answers
 from fastadmm.coordinator.proximal.chord_newton import (
@@ -23,8 +24,8 @@ from fastadmm.coordinator.proximal.chord_newton import (
     minimise_on_shared_face,
     passes_over,
 )
-from fastadmm.coordinator.proximal.parts import HullPoint, loss_at
-from fastadmm.coordinator.repaired_gradient import repaired_gradient
+from fastadmm.coordinator.proximal.newton_system import newton_system
+from fastadmm.coordinator.proximal.parts import HullPoint, loss_at, predictor
 from fastadmm.method.span import descent_solver
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
@@ -39,6 +40,9 @@ _FLAT = 1e-13
 
 #: Steps along planes, halvings of one, and how far off a sphere weights may be to move along its plane.
 _MAX_PLANES, _MAX_HALVINGS, _NEAR = 30, 20, 1e-3
+
+#: Steps that repair a gradient, the later ones for the rounding of the first.
+_REPAIRS = 3
 
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
@@ -212,20 +216,33 @@ class FaceSearch:
         return Found(point, promised, place) if promised > 0.0 else None
 
     def repaired(self, point: HullPoint, gradient: Array) -> Array | None:
-        """The loss gradient at a point of the faces where the objective resolves no step on them any more.
+        r"""A dual vector where the objective resolves no step on the faces any more.
 
-        See :mod:`fastadmm.coordinator.repaired_gradient`.
+        What is left of the slope there may be the rounding of predictors, times their curvature and columns:
+        a dual vector need not have it. Newton's step takes it away from the gradient itself,
+        :math:`g + H \sum_k s_k v_k`, and no predictor is formed.
 
         Returns: None where a step still gains something, or there is no freedom.
         Shapes: gradient, the result (N,).
         """
-        problem, shared, q = self.problem, self.shared, self.basis
-        if q.shape[1] == 0 or problem.n_outputs > 1:
+        problem, q, messages, engine = self.problem, self.basis, self.shared.messages, self.engine
+        k, extra = q.shape[1], int(problem.fit_intercept)
+        if k == 0 or problem.n_outputs > 1:
             return None
-        z = self.engine.plus(problem.offset, point.total, point.intercept)
+        z, chosen = predictor(problem, point, engine), scipy.linalg.block_diag(q, np.eye(extra))
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
         slope, bend = q.T @ (self.slope + self.bend @ point.coefficients), q.T @ self.bend @ q
-        given = problem, shared.messages, z, gradient, slope, bend, self.value, self.engine
-        return repaired_gradient(*given, q)
+        for _ in range(_REPAIRS):
+            whole, system = newton_system(messages, gradient, h, extra, engine)
+            whole, system = chosen.T @ whole, chosen.T @ system @ chosen
+            whole[:k] += slope
+            system[:k, :k] += bend
+            step = -descent_solver(system, RIDGE)(whole)
+            if not abs(float(whole @ step)) <= _FLAT * abs(self.value):
+                return None
+            gradient = gradient + h * (engine.combine(q @ step[:k], messages) + float(step[k:].sum()))
+            slope = slope + bend @ step[:k]
+        return gradient
 
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""

@@ -277,9 +277,6 @@ class LogSumSubspaceMethod(DescentSubspaceMethod):
     def regulariser(self) -> float:
         return self.penalty
 
-    def repair(self) -> None:
-        """Nothing: no gradient proves a bound."""
-
     def _bend(self, coefficients: np.ndarray) -> Talk[Bend]:
         places = [np.flatnonzero(self.owner == m) for m in range(self.problem.n_parties)]
         calls = [Call(m, "bend", {"coefficients": coefficients[mine]}) for m, mine in enumerate(places)]

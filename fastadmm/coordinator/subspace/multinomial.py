@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod, span_tolerance
@@ -112,45 +112,41 @@ class MultinomialMethod(SubspaceMethod):
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(np.sum(c * c))
 
-    def exchange(self) -> Talk[list[float]]:
-        primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
-        before = primal.loss + self.regulariser()
+    def _renew_metric(self) -> Talk[None]:
         if self._metric_is_stale() and self._somebody_factorises():
-            yield from ask_all(n_parties, "set_metric", curvature=self.metric)
-        known, gradient = len(self.owner), primal.gradient.reshape(self.problem.n_outputs, -1)
-        if self.complete:  # all of what parties would answer follows from their messages
-            slopes = ClassSpan(self.problem, self.messages, self.engine).products(gradient).T
-            left = slopes + self.problem.regularization * self.point.coefficients
-            squared = np.bincount(self.owner, np.sum(left * left, axis=0), minlength=n_parties).tolist()
-        else:
-            squared = yield from self._ask_classes(gradient)
-        self.n_rounds += 1
-        old = self.point.coefficients[:, :known]
-        self.hessian.extend(self.messages, self.engine)
-        tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, self.complete)
-        tolerance = max(tolerance, _SHARE_OF_WANTED * self.wanted * abs(before))
-        given = self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
-        self.point = minimise_over_class_span(*given)
-        yield from self._compress(old)
-        self.start()
-        return squared
+            yield from ask_all(self.problem.n_parties, "set_metric", curvature=self.metric)
 
-    def _ask_classes(self, gradient: Array) -> Talk[list[float]]:
-        """Squares of all parties' residuals, with their messages stored: at first all of few columns."""
+    def _ask(self, gradient: Array, newton: bool, also: Array | None = None) -> Talk[Answers]:
+        """Every party's answer, with its messages stored: at first all of few columns."""
+        rows, n_parties = gradient.reshape(self.problem.n_outputs, -1), self.problem.n_parties
+        if self.complete:  # all of what parties would answer follows from their messages
+            slopes = ClassSpan(self.problem, self.messages, self.engine).products(rows).T
+            left = slopes + self.problem.regularization * self.point.coefficients
+            squares = np.bincount(self.owner, np.sum(left * left, axis=0), minlength=n_parties)
+            return [{"squared_residual": float(square)} for square in squares]
         most = min(self.most_first, self._most_per_party()) if not self.n_rounds else 0
         calls, given = [], dict[str, Any]()
         for m, block in enumerate(self.problem.blocks):
-            name, given = "respond_classes", {"newton": self.n_rounds % 2 == 0}
+            name, given = "respond_classes", {"newton": newton}
             if (d := block.shape[1]) <= most:
                 name, given, self.asked_first[m] = "respond_first", {"most": d, "exact": True}, d
-            own = self.coefficients(m)
-            calls.append(Call(m, name, {"gradient": gradient, "class_coefficients": own, **given}))
+            calls.append(
+                Call(m, name, {"gradient": rows, "class_coefficients": self.coefficients(m), **given})
+            )
         answers = yield Exchange(calls)
         for m, answer in enumerate(answers):
-            if "message" in answer:
-                self._append(m, answer["message"])
+            self._append(m, answer.get("message", ()))
             self._take_first(m, answer)
-        return [float(answer["squared_residual"]) for answer in answers]
+        return answers
+
+    def _descend(self, gap: float, objective: float, tilt: Array | None = None) -> Talk[None]:
+        yield from ()
+        self.hessian.extend(self.messages, self.engine)
+        tolerance = max(
+            span_tolerance(gap, objective, self.complete), _SHARE_OF_WANTED * self.wanted * abs(objective)
+        )
+        given = self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
+        self.point = minimise_over_class_span(*given)
 
     def _somebody_factorises(self) -> bool:
         classes = self.problem.n_outputs

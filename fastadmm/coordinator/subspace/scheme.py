@@ -124,9 +124,9 @@ class Subspace(Scheme):
         columns = kept + moved + (shape.n_parties + work) * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
-        # Where rounding hides what is left of a gap, the gradient is repaired (repaired_gradient.py).
-        repairs = shape.piece_bytes(kept) if shape.n_outputs == 1 else 0
-        return 8 * columns * shape.n_samples + shape.direction_bytes(history) + repairs, 0
+        # Of messages times roots of curvatures, of which threads sum a Hessian.
+        pieces = shape.piece_bytes(kept) if shape.n_outputs == 1 else 0
+        return 8 * columns * shape.n_samples + shape.direction_bytes(history) + pieces, 0
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""

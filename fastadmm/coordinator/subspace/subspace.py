@@ -27,7 +27,6 @@ from fastadmm.coordinator.metric_limits import (
     drift_share,
     raised,
 )
-from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
@@ -116,7 +115,7 @@ class SubspaceMethod(Method):
     SAVED: ClassVar[tuple[str, ...]] = (
         *("owner", "coefficients: point.coefficients", "total: point.total", "intercept: point.intercept"),
         *("loss: point.loss", "spanned: n_columns", "moves: moves.rows", "metric", "usual", "n_rounds"),
-        *("idle", "began", "repaired", "witness: witness_rows"),
+        *("idle", "began", "witness: witness_rows"),
         *("span_hessian: hessian.saved", "span_reference: hessian.reference"),
         *("asked: few_rows.asked", "asked_images: few_rows.images", "dual: few_rows.dual"),
         *("dual_total: few_rows.total", "few_rows: few_rows.numbers", "aim_tolerance: few_rows.tolerance"),
@@ -135,7 +134,6 @@ class SubspaceMethod(Method):
         self.most_first, self.began, self.asked_first = 0, False, dict[int, int]()
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.correction = Correction()
-        self.repaired = False
         self.idle, self.in_vain = 0, 0.0
         n = problem.n_samples
         self.store = MessageStore(n, engine)
@@ -207,7 +205,7 @@ class SubspaceMethod(Method):
             point.products = None  # those of another intercept's gradient
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
         point.sums = primal.sums
-        self.primal, self.repaired = primal, False
+        self.primal = primal
         # With few rows, send the gradient of the model of the whole problem next.
         if self.few_rows is not None and self.few_rows.aim(self.solved, self.messages, self.engine):
             self.aim_again()
@@ -304,12 +302,7 @@ class SubspaceMethod(Method):
         r"""One exchange with every party, then the minimisation over the span; the squared residuals."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        first = self._first()
-        settled = self.complete or all(
-            b.shape[1] <= first.get(m, 0) for m, b in enumerate(self.problem.blocks)
-        )
-        if not settled and self._metric_is_stale():
-            yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
+        yield from self._renew_metric()
         if self.rounded is not None:
             of_kind = self._restate(primal) if self.rounded.is_left else self._pairs(primal, self.rounded)
             return (yield from of_kind)
@@ -322,45 +315,22 @@ class SubspaceMethod(Method):
                 if asked is not None:
                     self.few_rows.learn(asked, self.messages, known, self.engine)
         old = self.point.coefficients
-        gap = self.proved_gap(squared, primal)
-        yield from self._descend(gap, before)
+        yield from self._descend(self.proved_gap(squared, primal), before)
         yield from self._compress(old)
-        after = self.start(self.point.intercept).loss + self.regulariser()
+        self.start(self.point.intercept)
         self.n_rounds += 1
-        self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
-        if (few := self.few_rows) is not None and few.proves_no_more(gap, gains=self.idle == 0):
-            # Send the usual gradients once those of the model of the whole problem prove no more.
-            self.few_rows = None
-            if len(few.asked):
-                self.start(self.point.intercept)
-        # For most runs the first such round is the last. While directions are missing, no gradient needs
-        # repair.
-        if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
-            self.repair()
         return squared
+
+    def _renew_metric(self) -> Talk[None]:
+        """Tell parties the loss's curvature, where any may be asked for Newton's direction."""
+        first, widths = self._first(), [block.shape[1] for block in self.problem.blocks]
+        settled = self.complete or all(width <= first.get(m, 0) for m, width in enumerate(widths))
+        if not settled and self._metric_is_stale():
+            yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
 
     def asks_newton(self) -> bool:
         """Whether the next directions are Newton's; these and gradients take turns."""
         return self.few_rows is None and self.n_rounds % 2 == 0
-
-    def _span_share(self) -> float:
-        """The span's share of the gap, summed scaling."""
-        scale, primal = self.problem.regularization, self.primal
-        assert primal is not None
-        slope = self._slopes(primal.gradient) + scale * self.point.coefficients
-        return float(slope @ slope) / (2.0 * scale)
-
-    def repair(self) -> None:
-        """Remove from the gradient the slope in the span that is due to rounding of predictors."""
-        problem, point, primal = self.solved, self.point, self.primal
-        if not problem.convex or primal is None or not len(self.owner):
-            return
-        z, scale = problem.offset + point.total + point.intercept, problem.regularization
-        slope, bend = scale * point.coefficients, scale * np.eye(len(self.owner))
-        value = primal.loss + self.regulariser()
-        found = repaired_gradient(problem, self.messages, z, primal.gradient, slope, bend, value, self.engine)
-        if found is not None:
-            self.primal, self.repaired = replace(primal, gradient=found, dual_feasible=False), True
 
     def _pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
         """A round of two directions in single precision."""
@@ -642,8 +612,6 @@ class SubspaceMethod(Method):
         self._go_on()
         self.restart()
         self.aim_again()
-        if self.repaired:
-            self.repair()
 
     def _go_on(self) -> None:
         """Hook for subclasses: called with what was saved, before the current point is evaluated."""
