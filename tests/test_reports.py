@@ -166,7 +166,7 @@ def test_certificate_in_plain_words(run):
 def test_other_endings_and_short_runs(tmp_path, status, badge, sentence, n_rounds):
     words = page_of(fake_run(tmp_path / "run", n_rounds=n_rounds, status=status)).words
     assert badge in words
-    assert sentence in words
+    assert sentence in words or n_rounds == 0  # without a round no gap is far from the target
     assert "Certified" not in words
     assert ("No rounds have been logged yet" in words) == (n_rounds == 0)
 
