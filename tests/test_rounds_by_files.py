@@ -9,10 +9,11 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.between import run_problem
+from fastadmm.between.hub import Letters
 from fastadmm.between.train import coordinator_step
 from fastadmm.coordinator import message_store
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.errors import InputError
+from fastadmm.errors import InputError, StorageError
 from fastadmm.proof.share import Share
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
@@ -247,3 +248,14 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     write_blocks(tmp_path / "e.parts", [np.ones((90, 1))], (np.arange(90) % 2).astype(float))
     shutil.copy(tmp_path / "e.parts" / "labels.h5", labels)
     refused(3, "not the labels", *coordinator, *[answer(tmp_path, r) for r in result.requests])
+
+
+def test_a_folder_in_the_place_of_a_request_is_one_line(tmp_path):
+    (tmp_path / "requests" / "bank-000002.msg").mkdir(parents=True)
+    letters = Letters(tmp_path, "run", ["bank"])
+    refuses(
+        StorageError,
+        r"bank-000002.msg: cannot write: (Is a directory|Operation not permitted)",
+        letters.settle,
+        [],
+    )

@@ -305,7 +305,8 @@ class Letters:
         for old in (*self.path.glob("requests/*.msg"), *self.path.glob("answers/*.msg")):
             answers = waiting and old.parent.name == "answers" and old.stem.endswith(f"-{number}")
             if old not in waiting and not answers:
-                old.unlink(missing_ok=True)
+                with storage_errors(old):
+                    old.unlink(missing_ok=True)
         return notes
 
 
@@ -378,7 +379,8 @@ class Folder:
         raw = self._handler(caller, self.party, open_letter(request, LONGEST).raw)
         write_whole(answer, sealed(raw), force=True, shared=True)
         if open_envelope(raw, LONGEST, self.party).head.get("kind") != "refusal":
-            request.unlink(missing_ok=True)  # what is still there waits for an answer
+            with storage_errors(request):
+                request.unlink(missing_ok=True)  # what is still there waits for an answer
 
 
 def sealed(raw: bytes) -> bytes:
