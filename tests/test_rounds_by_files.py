@@ -253,9 +253,4 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 def test_a_folder_in_the_place_of_a_request_is_one_line(tmp_path):
     (tmp_path / "requests" / "bank-000002.msg").mkdir(parents=True)
     letters = Letters(tmp_path, "run", ["bank"])
-    refuses(
-        StorageError,
-        r"bank-000002.msg: cannot write: (Is a directory|Operation not permitted)",
-        letters.settle,
-        [],
-    )
+    refuses(StorageError, r"bank-000002\.msg: cannot write: ", letters.settle, [])
