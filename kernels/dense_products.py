@@ -71,33 +71,19 @@ def dense_column_squares(matrix, out, start, stop):
 
 
 @kernel
-def dense_gram(matrix, weight, tile, syrk, out, start, stop):
+def dense_gram(matrix, weight, tile, syrk, rough, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
-    Shapes: matrix (N, d); weight (N,) or (0,); out (d, d).
-    ``weight``: not negative; none for ones.
+    Shapes: matrix (N, d); weight (N,) or (0,); rough (0,) or (d,); out (d, d).
+    ``weight``: not negative; none for ones. ``rough``: none, or for tile by tile in single precision as many
+    numbers of that as columns, and ``syrk`` is the library's ``ssyrk``.
     """
-    d = matrix.shape[1]
-    if len(weight) == 0:
+    d, several = matrix.shape[1], len(rough)
+    if len(weight) == 0 and several == 0:
         for begin in range(start, stop, tile):
             add_columns(syrk, matrix[begin : min(begin + tile, stop)], out)
         return
-    scaled = np.empty((min(tile, stop - start), d))
-    for begin in range(start, stop, tile):
-        end = min(begin + tile, stop)
-        for i in range(begin, end):
-            root, row, own = np.sqrt(weight[i]), matrix[i], scaled[i - begin]
-            for j in range(d):
-                own[j] = root * row[j]
-        add_columns(syrk, scaled[: end - begin], out)
-
-
-@kernel
-def dense_rough_gram(matrix, weight, tile, syrk, out, start, stop):
-    """As :func:`dense_gram`, tile by tile in single precision, by the library's ``ssyrk``."""
-    d = matrix.shape[1]
-    scaled = np.empty((min(tile, stop - start), d), dtype=np.float32)
-    single = np.empty((d, d), dtype=np.float32)
+    scaled, single = np.empty((min(tile, stop - start), d), rough.dtype), np.empty((several, d), rough.dtype)
     for begin in range(start, stop, tile):
         end = min(begin + tile, stop)
         for i in range(begin, end):
@@ -105,7 +91,10 @@ def dense_rough_gram(matrix, weight, tile, syrk, out, start, stop):
             if len(weight) != 0:
                 root = np.sqrt(weight[i])
             for j in range(d):
-                own[j] = np.float32(root * row[j])
+                own[j] = root * row[j]
+        if several == 0:
+            add_columns(syrk, scaled[: end - begin], out)
+            continue
         single[:] = 0.0
         add_columns(syrk, scaled[: end - begin], single)
         for j in range(d):

@@ -396,10 +396,10 @@ class DenseBlock(_Tiled):
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
 
-        kernel, syrk = self._kernel("rough_gram" if rough else "gram"), "ssyrk" if rough else "dsyrk"
-        own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
-        told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
-        return self._added(kernel, engine, leaves, shape, own, more=told)
+        d, own = self.shape[1], np.empty(0) if weight is None else weight
+        room: Array = np.empty(d if rough else 0, np.float32 if rough else np.float64)
+        told, leaves = (tile_rows(d), routine("ssyrk" if rough else "dsyrk"), room), self._gram_leaves(engine)
+        return self._added(self._kernel("gram"), engine, leaves, (d, d), own, more=told)
 
     def some_rows(self, numbers: Array, engine: Engine) -> DenseBlock:
         """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
