@@ -18,7 +18,7 @@ from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
 from fastadmm.secrecy.masks import add_up, from_grid
 from fastadmm.store.party_file import open_party
 
-from test_consent import CALLER, Asker, party_file, terms_of
+from test_consent import CALLER, Consenting, party_file, terms_of
 
 pytest.importorskip("cryptography", reason='needs cryptography: pip install "fastadmm[secrecy]"')
 
@@ -30,7 +30,7 @@ FEATURES = {
 TESTED = np.random.default_rng(9).normal(size=(20, 3))
 
 
-class Member(Asker):
+class Member(Consenting):
     """One party of a run with sums only, and a coordinator that asks it by hand."""
 
     def __init__(self, home, name, run, names, **files):
