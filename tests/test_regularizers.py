@@ -35,6 +35,8 @@ from fastadmm.problem.traits import Traits
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
@@ -103,6 +105,39 @@ def test_prox_and_conjugate_belong_together(regularizer, constraint):
             p = rng.standard_normal(D)
             p *= penalty.largest_scale(p)
             assert penalty.value(other) + penalty.conjugate(p) >= p @ other - 1e-12
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)]),
+    st.sampled_from([(-math.inf, math.inf), (0.0, math.inf), (-0.2, 0.1), (0.1, 0.3)]),
+)
+@settings(max_examples=40, deadline=None)
+def test_gram_descent_against_its_twin(seed, h, box):
+    from fastadmm.kernels.gram_descent import gram_descent
+
+    rng = np.random.default_rng(seed)
+    block = rng.standard_normal((12, 5))
+    block[:, rng.integers(5)] = 0.0
+    gram, right = block.T @ block, block.T @ rng.standard_normal(12)
+    x, gradient = np.zeros(5), np.empty(5)
+    assert gram_descent(gram, -right, np.zeros(5), *h, *box, x, gradient, 1e-13, 100_000)
+    twin = np.clip(np.zeros(5), *box)
+    for _ in range(2000):
+        before = twin.copy()
+        for j in range(5):
+            centre = right[j] - gram[j] @ twin + gram[j, j] * twin[j]
+            curvature = gram[j, j] + h[1]
+            best = np.sign(centre) * max(abs(centre) - h[0], 0.0) / curvature if curvature > 0 else 0.0
+            twin[j] = min(max(best, box[0]), box[1])
+        if (twin == before).all():
+            break
+    assert np.allclose(x, twin, atol=1e-9)
+    assert np.allclose(gradient, gram @ x - right, atol=1e-11)
+    origin, around = rng.standard_normal(5), np.zeros(5)  # the same problem, told from another point
+    assert gram_descent(gram, gram @ origin - right, origin, *h, *box, around, gradient, 1e-13, 100_000)
+    assert np.allclose(around, x, atol=1e-9)
+    assert np.allclose(gradient, gram @ x - right, atol=1e-9)
 
 
 def test_scales_columns_and_weights_at_their_ends():
