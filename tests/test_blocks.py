@@ -160,7 +160,7 @@ def test_dense_and_sparse_rows_are_taken_as_they_are():
     block = DenseBlock(matrix)
     assert as_block(block) is block
     assert isinstance(as_block(sp.eye_array(3).tocsr()), CSRBlock)
-    assert not CSRBlock(sp.csr_array(np.eye(90))).rough_gram_is_faster(Engine(1))
+    assert not CSRBlock(sp.csr_array(np.eye(90))).rough_gram_is_faster()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_rough_gram_matrices_are_good_to_single_precision(weighted):
     values = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.5)
     weight = rng.random(n) if weighted else None
     block = DenseBlock(values)
-    assert block.rough_gram_is_faster(Engine(1))
+    assert block.rough_gram_is_faster()
     found = []
     for threads in (1, 3):
         with Engine(threads) as engine, engine.limited():

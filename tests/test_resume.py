@@ -458,6 +458,8 @@ def solver_of(kind):
             ("sharing", "method/metric", spoil)
             for spoil in (lambda m: m[:-1], np.negative, lambda m: m[:, None])
         ),
+        ("proximal", "method/directions/messages", lambda m: m * np.inf),
+        ("few rows", "method/messages", lambda m: m * np.nan),
         *(("proximal", f"method/directions/{key}", None) for key in ("hessian", "curvature")),
         ("proximal", "method/directions/curvature", lambda c: c[:-1]),
         *(("proximal", "method/usual", spoil) for spoil in (None, lambda _: "x")),

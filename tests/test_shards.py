@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import tempfile
 import tomllib
 from contextlib import redirect_stdout
 
@@ -10,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import tomli_w
-from fastadmm.errors import FastadmmError, InputError
+from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.store.partition import check_shards, open_partition
 from fastadmm.store.transform import Transform
 
@@ -47,6 +48,20 @@ def cut(tmp_path_factory):
     _run("convert", source, "--columns", "3,4", "-o", folder / "whole.parts")
     cut_partition(folder / "whole.parts", folder / "cut.parts", 4)
     return folder
+
+
+def test_shards_that_change_are_read_anew(cut, tmp_path, monkeypatch):
+    home = shutil.copytree(cut / "cut.parts", tmp_path / "cut")
+    before = open_partition(home).labels.y
+    with h5py.File(home / "shard-1" / "labels.h5", "a") as file:
+        file["y"][:] = 1.0 - file["y"][:]
+    assert (open_partition(home).labels.y != before).sum() == 22
+    with h5py.File(home / "shard-2" / "party-1.h5", "a") as file:
+        file["X/data"][0] += 1.0
+    refuses(FormatError, "rows together are not what was cut", open_partition, home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    shutil.copytree(cut / "cut.parts", tmp_path / "other")
+    refuses(StorageError, "none: cannot write: No such file", open_partition, tmp_path / "other")
 
 
 def test_shards_are_the_whole(cut):

@@ -89,10 +89,10 @@ def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
     free, bound = start(build()[1], "one"), start(build()[1], "one")
     empty = np.empty
 
-    def refusing(shape, **options):
+    def refusing(shape, *options, **more):
         if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == N and shape[0] > 9:
             raise MemoryError
-        return empty(shape, **options)
+        return empty(shape, *options, **more)
 
     records = [free.round() for _ in range(3)]
     monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.np.empty", refusing)

@@ -128,7 +128,7 @@ class FeatureBlock(ABC):
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """As :meth:`gram`, without what is below the diagonal: that may be anything."""
 
-    def rough_gram_is_faster(self, engine: Engine) -> bool:
+    def rough_gram_is_faster(self) -> bool:
         """Whether :meth:`gram` gains anything from ``rough``."""
         return False
 
@@ -390,7 +390,7 @@ class DenseBlock(_Tiled):
         size = len(v) * self.shape[1]
         return engine.sums(work, self._leaves(engine, size), size=size)
 
-    def rough_gram_is_faster(self, engine: Engine) -> bool:
+    def rough_gram_is_faster(self) -> bool:
         return self.shape[1] >= _FEWEST_ROUGH
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:

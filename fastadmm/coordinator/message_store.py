@@ -37,7 +37,9 @@ class MessageStore:
         n = self.rows.shape[1]
         if messages is not self.rows:
             messages = np.require(messages, np.float64, ["C", "O", "W"])
-        if messages.shape not in ((count, n), (count + room, n)):
+        if messages.shape not in ((count, n), (count + room, n)) or not all(
+            np.isfinite(message).all() for message in messages[:count]
+        ):
             raise ValueError("messages")
         self.adopt(messages)
 

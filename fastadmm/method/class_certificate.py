@@ -19,7 +19,6 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import (
     MAX_STEPS,
-    Known,
     PrimalValue,
     make_feasible,
     primal_value,
@@ -151,12 +150,10 @@ def balancing(hessian: Array, excess: Array) -> Array:
     return change / size
 
 
-def best_primal(
-    problem: Problem, total: Array, intercept: Any, engine: Engine, known: Known | None = None
-) -> PrimalValue:
+def best_primal(problem: Problem, total: Array, intercept: Any, engine: Engine) -> PrimalValue:
     """The loss at a sum of messages, of shape (N,) or (C N,), with the best intercept or intercepts."""
     if not problem.loss.vector:
-        return primal_value(problem, total, intercept, engine, known)
+        return primal_value(problem, total, intercept, engine)
     start = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (problem.n_outputs,))
     return class_primal_value(problem, total, start, engine)
 

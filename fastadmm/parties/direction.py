@@ -181,7 +181,7 @@ class DirectionParty(OwnDirections, Opened):
         Any positive definite matrix gives a direction; one that is off by a part of lambda W
         everywhere gives nearly the same.
         """
-        if not self.block.rough_gram_is_faster(self.engine):
+        if not self.block.rough_gram_is_faster():
             return False
         if self._columns is None:
             self._columns = self.block.column_squares(self.engine)

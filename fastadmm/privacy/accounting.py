@@ -104,8 +104,8 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
     epsilon -= left
     # A loss at epsilon itself is no excess: without this, rounding of a sum would show as delta.
     beyond = ((probability, epsilon - loss) for loss, probability in losses.items())
-    terms = (p * math.exp(log_delta_of(mu, e)) for p, e in beyond if mu > 0.0 or e <= -1e-11)
-    return min(sum(terms), 1.0)
+    terms = (p * math.exp(log_delta_of(mu, e)) for p, e in beyond if not (mu == 0.0 and e > -1e-11))
+    return min(sum(terms, 0.0), 1.0)
 
 
 def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:

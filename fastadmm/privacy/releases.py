@@ -124,7 +124,8 @@ class Releases:
             return build(values)
         final, pending = os.path.lexists(path), _pending(path)
         found = read_release(path) if final else _completed(pending)
-        values = _drawn(question, payment, draw) if found is None else _answering(path, found, question)
+        place = path if final else pending
+        values = _drawn(question, payment, draw) if found is None else _answering(place, found, question)
         if found is None:
             with storage_errors(path):
                 _write_ahead(pending, values)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Lock
 from typing import Any
 
@@ -430,7 +430,7 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
                 f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; restore "
                 "them"
             )
-    with _JOINING:
+    with _JOINING, storage_errors(gettempdir()):
         joined = _joined(path, parts, places[0][1].content_digests)
     opened = open_partition(joined, require_labels)
     if not opened.row_digest == whole["row_digest"] == places[0][1].row_digest:
@@ -440,18 +440,19 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
     return replace(opened, path=path, shards=tuple(parts))
 
 
-#: Where shards were put together, by their folder and contents: gone with this process.
-_JOINED: dict[tuple[str, ...], TemporaryDirectory[str]] = {}
+#: Where shards were put together, by their files as these were: gone with this process.
+_JOINED: dict[tuple[Any, ...], TemporaryDirectory[str]] = {}
 _JOINING = Lock()  # workers may be threads
 
 
 def _joined(path: Path, parts: Sequence[Partition], digests: list[str]) -> Path:
     """A temporary directory with the rows of all shards as one partition."""
-    key = (str(path.absolute()), *digests)
+    states = [(place, place.stat()) for place in sorted(path.absolute().rglob("*"))]
+    key = tuple((place, state.st_ino, state.st_size, state.st_mtime_ns) for place, state in states)
     if key in _JOINED:
         return Path(_JOINED[key].name)
     temporary, first = TemporaryDirectory(prefix="fastadmm-"), parts[0]
-    writer = PartitionWriter(Path(temporary.name), path, first.task, first.source)
+    writer = PartitionWriter(Path(temporary.name), Path(temporary.name), first.task, first.source)
     try:
         for digest, *own in zip(digests, *(part.parties for part in parts), strict=True):
             names = ("name", "n_features", "kind", "dtype", "feature_names", "transform", "encoder")

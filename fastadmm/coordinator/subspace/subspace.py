@@ -60,7 +60,7 @@ _SHARE_OF_WANTED = 0.1
 _NEARLY_BEST = 1e-9
 
 #: A round that decreases the objective by no more than this share has gained nothing but rounding.
-NOTHING = 1e-13
+_NOTHING = 1e-13
 
 #: Share of the gap that the span may still have when its minimiser makes no more progress.
 _SPAN_KEEPS = 0.1
@@ -358,7 +358,7 @@ class SubspaceMethod(Method):
         )
         # With columns far larger than lambda the gap is far above what is left to gain: then rounds tell.
         hidden = _ROUNDING_IS_LEFT * abs(self.correction.objective)
-        self.idle = self.idle + 1 if before - after <= max(hidden, NOTHING * abs(before)) else 0
+        self.idle = self.idle + 1 if before - after <= max(hidden, _NOTHING * abs(before)) else 0
         rounded.is_left = gap <= hidden or self.idle > 1
         yield from self._compress(old)
         return squared
@@ -592,7 +592,7 @@ class SubspaceMethod(Method):
         return {"messages": self.messages, **super().export()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        # A run continues as it began, whatever would be chosen today; or gave up on few rows.
+        # A run continues as it began, whatever would be chosen today; some gave up on few rows.
         self.rounded = RoundedMessages(self.problem.n_samples) if "rounded_squares" in saved else None
         if "asked" not in saved or self.rounded is not None:
             self.few_rows = None
