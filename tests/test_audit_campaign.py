@@ -3,13 +3,14 @@
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.errors import StorageError
 from fastadmm.privacy import accounting, fusion_mechanisms, noise_tests
-from fastadmm.privacy.game import Release, delta_spent, epsilon_spent
+from fastadmm.privacy.game import Release, compare_transcripts, delta_spent, epsilon_spent
 from fastadmm.privacy.noise import Calibration, GridMessage
 from fastadmm.privacy.noise_tests import (
     at_distances,
@@ -178,3 +179,19 @@ def test_the_page_counts_what_the_campaign_plants():
     assert [sum(int(row[k]) for row in found) for k in (1, 2)] == counts
     assert not [row for row in found if "nothing" in row[0]]
     assert f"Of {len(FAULTS)} faults, planted in {sum(counts)} places" in rows
+
+
+def test_transcripts_cost_what_their_releases_do():
+    level = SimpleNamespace(sensitivity=2.0, sigma=4.0, gdp=0.5)
+
+    def tap(*exact):
+        releases = [
+            SimpleNamespace(party=m, exact=np.array(x), level=level, round=1, on_grid=True)
+            for m, x in enumerate(exact)
+        ]
+        return SimpleNamespace(releases=releases, uniforms=[])
+
+    one, other = tap([0.0, 0.0], [1.0, 0.0]), tap([2.0, 0.0], [1.0, 1.5])
+    assert compare_transcripts(one, other) == (np.hypot(0.5, 0.375), 0.5, "")
+    assert "moves 1.5 times as far" in compare_transcripts(one, tap([0.0, 3.0], [1.0, 0.0]))[2]
+    assert "number, size or noise" in compare_transcripts(one, tap([0.0, 0.0]))[2]
