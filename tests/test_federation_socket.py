@@ -11,11 +11,11 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
-from fastadmm.between import nvflare_app
+from fastadmm.between import carrier, nvflare_app
 from fastadmm.between import socket as transport
 from fastadmm.between.nvflare_app import write_socket
 from fastadmm.between.socket import Lost, Socket, seconds_left, serve
@@ -290,3 +290,28 @@ def test_half_a_question_is_given_up(tmp_path, monkeypatch):
             with suppress(OSError):
                 slow.sendall(b".")
         assert ended(slow, 5)
+
+
+def test_a_session_that_is_lost_is_not_asked_again(tmp_path, monkeypatch):
+    asked = []
+
+    def ended(*command):
+        asked.append(command)
+        raise Lost("its session ended")
+
+    def absent(*command):
+        asked.append(command)
+        return {"clients": [{"client_name": "bank"}] * (len(asked) > 2)}
+
+    kit = SimpleNamespace(host="h", port=1)
+    monkeypatch.setattr(carrier, "_LOOK", 0.01)
+    for command, times in ((ended, 1), (absent, 3)):  # a site may just be coming back
+        asked.clear()
+        monkeypatch.setattr(carrier, "session", lambda kit, command=command: nullcontext(command))
+        connected = carrier.Carrier(kit, tmp_path / "s", {"Bank": "bank"})._connected
+        with ExitStack() as stack:
+            if command is ended:
+                refuses(Lost, "its session ended", connected, stack)
+            else:
+                assert connected(stack) is command
+        assert len(asked) == times

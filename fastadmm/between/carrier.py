@@ -183,16 +183,20 @@ class Carrier:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
         until = time.monotonic() + _RETURN
         server: Command = _again(lambda: stack.enter_context(session(self.kit)), until)
-        _again(lambda: self._check_sites(server), until)
+        while absent := self._absent(server):  # a session that is lost is not asked again
+            if time.monotonic() > until:
+                raise Lost(absent)
+            time.sleep(_LOOK)
         return server
 
-    def _check_sites(self, server: Command) -> None:
-        """Refuse a server that a site is not connected to."""
+    def _absent(self, server: Command) -> str:
+        """Which site is not connected, in words; empty where all are."""
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
         for party, site in self.sites.items():
             if site not in there:
                 where = f"{self.kit.host}:{self.kit.port}"
-                raise Lost(f"site {site!r} of party {party!r} is not connected to {where}")
+                return f"site {site!r} of party {party!r} is not connected to {where}"
+        return ""
 
 
 def _again(attempt: Callable[[], Any], until: float) -> Any:

@@ -264,7 +264,7 @@ class Coordinator:
         problem, labels = parts.problem_of(config, self.names, widths, own)
         messages = () if config.memory is None else MESSAGES  # these are read to where they belong
         state = None  # before the first round
-        if self.checkpoint_file.exists():
+        if not private and self.checkpoint_file.exists():
             state = read_state(self.checkpoint_file, self.names, messages)
         hub = self._connected(problem, said, state)
         solver = self._solver(problem, labels, hub, state)
