@@ -345,6 +345,9 @@ def test_bounded_models(tmp_path, capsys, loss, kind):
     edit(out, lambda c: c["within"].update(reach=0.5 * c["within"]["reach"]))
     capsys.readouterr()
     assert "the reach" in refused(capsys, 7, "verify", out)
+    for reach, code, said in ((0.0, 7, "the reach 0 is less"), ("far", 4, "damaged"), (None, 4, "damaged")):
+        edit(out, lambda c, reach=reach: c["within"].update(reach=reach))
+        assert said in refused(capsys, code, "verify", out)
 
 
 # --- problems that are not convex

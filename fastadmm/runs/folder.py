@@ -215,7 +215,7 @@ def document_in(path: Path) -> dict[str, Any] | None:
             return None
     document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
     if not isinstance(document, dict):
-        raise FormatError(f"{shown(path)}: holds no JSON object, but another value")
+        raise FormatError(f"{shown(path)}: holds no JSON object, but another value; restore it")
     return document
 
 

@@ -13,7 +13,7 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, Stor
 from fastadmm.files.atomic import shown
 from fastadmm.runs import claim as claims
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
-from fastadmm.runs.folder import RunFolder, document_in
+from fastadmm.runs.folder import RunFolder, damaged, document_in
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex
@@ -249,15 +249,16 @@ def _judged(run: Path, read: Any, statement: dict[str, Any], digits: int, by: st
     bounded = statement.get("within") if within else None
     written = {**statement, **bounded} if isinstance(bounded, dict) else statement
     vector = None if dual is None else dual.reshape(len(intercept), -1)
-    found = recompute(rows, columns, intercept, fitted, vector, written.get("reach"), digits)
+    with damaged(run / "result.json", "restore it, or train again"):
+        asked, stated = float(statement.get("asked", 0.0)), float(statement.get("objective", -math.inf))
+        gap, reach = float(written.get("gap", math.inf)), float(written.get("reach", 0.0))
+        most = float(written.get("gap_absolute", math.inf))
+    found = recompute(rows, columns, intercept, fitted, vector, reach if within else None, digits)
     rounding = found.rounding
     if claim == "contradiction":
         line = "the proof contradicted itself, and nothing is claimed; please report it"
         return Verified(False, claim, line)
-    asked = float(statement.get("asked", 0.0))
-    gap, reach = float(written.get("gap", math.inf)), float(written.get("reach", 0.0))
-    stated, least = float(statement.get("objective", -math.inf)), 1000.0 * found.unit
-    proved = found.within if within else found.gap
+    least, proved = 1000.0 * found.unit, found.within if within else found.gap
     absolute = max(proved, 0) + rounding
     numbers = {
         "objective": float(found.objective),
@@ -269,14 +270,14 @@ def _judged(run: Path, read: Any, statement: dict[str, Any], digits: int, by: st
     if not gap <= asked:
         limit, words, slack = gap, "written", rounding
         if limit == math.inf:
-            key, limit = "gap_absolute", float(written.get("gap_absolute", math.inf))
+            key, limit = "gap_absolute", most
     wrong, reached = "", numbers[key]
     if proved < -rounding:
         wrong = "the model is outside of the reach" if within else "the bound is above the objective"
     elif not found.objective <= stated + SLACK * abs(stated) + rounding:
         wrong = f"the objective is {numbers['objective']:.12g}, and {stated:.12g} was written"
     elif within and not reach >= least * (1.0 - 1e-6):
-        wrong = f"the reach {written.get('reach')} is less than {least:.6g}, which the data ask for"
+        wrong = f"the reach {reach:.6g} is less than {least:.6g}, which the data ask for"
     elif not reached <= limit * (1.0 + SLACK) + slack:
         wrong = f"the gap is {reached:.3g}, and at most {limit:.3g} was {words}"
     line = f"objective {numbers['objective']:.9g}, bound {numbers['bound']:.9g}, gap {reached:.2e} <= "
