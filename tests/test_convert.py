@@ -334,6 +334,12 @@ def test_nothing_among_parts_is_left_out_silently(tmp_path):
         other.rmdir() if other.is_dir() else other.unlink()
 
 
+def test_lists_in_a_parquet_column_are_refused(tmp_path):
+    pq.write_table(pa.table({"a": [[1.0], [2.0]], "y": [0, 1]}), tmp_path / "a.parquet")
+    words = "a.parquet: column 'a' is of type list.*: make it numbers or text, or leave it out with --drop"
+    refuses(InputError, words, convert, tmp_path / "a.parquet", tmp_path / "o", parties=1, label="y")
+
+
 def test_truth_values_in_one_part_and_numbers_in_another(tmp_path):
     """Labels 0 and 1 beside False and True would be four classes."""
     for column, name in (("y", "labels"), ("a", "features")):

@@ -183,9 +183,10 @@ class StopAfter:
     """Sends Ctrl-C once so many coalitions are done."""
 
     def __init__(self, n):
-        self.n, self.seen = n, []
+        self.n, self.seen, self.told = n, [], []
 
-    def note(self, text): ...
+    def note(self, text):
+        self.told.append(text)
 
     def coalition(self, names, coalition, done, total):
         import os
@@ -209,6 +210,7 @@ def test_interrupted_it_goes_on_to_the_same_result(trained, tmp_path, n):
     second = StopAfter(99)
     assert worth_of_run(place, display=second) == whole
     assert len(first.seen) + len(second.seen) == 8
+    assert f"{n} coalitions are done already" in second.told
     assert (place / "worth.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert not (place / PARTIAL).exists()
     # Finished: nothing is trained again, and another metric is only another view.
@@ -226,6 +228,7 @@ def test_other_data_or_settings_begin_anew(trained, tmp_path):
     display = StopAfter(99)
     assert worth_of_run(place, display=display) is not None
     assert len(display.seen) == 8
+    assert f"{PARTIAL}: of other data or settings: begun anew" in display.told
     write_problem(tmp_path / "home" / "other.parts", n=200, seed=8)
     (place / "run.toml").write_text(text.replace("a.parts", "other.parts"))
     refuses(InputError, "not the data", worth_of_run, place)
