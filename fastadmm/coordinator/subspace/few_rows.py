@@ -31,6 +31,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines
 from fastadmm.method.certificate import primal_value
+from fastadmm.method.method import StallWatch
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.problem.problem import Problem
 
@@ -121,6 +122,9 @@ def _longest(*pairs: tuple[Array, Array]) -> float:
     return length
 
 
+#: After so many rounds in which neither gap (by a tenth) nor objective falls, the usual gradient is sent.
+_MOST_STILL = 5
+
 #: Most rows: a model costs about their cube.
 MOST_ROWS = 1024
 
@@ -151,6 +155,14 @@ class FewRows:
         self.size = self.tolerance = 0.0
         self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
         self.intercept = 0.0
+        self.watch = StallWatch()
+
+    def proves_no_more(self, gap: float, gains: bool) -> bool:
+        """Record a round's gap and whether the objective fell; whether neither has improved for long."""
+        if gains:
+            self.watch = StallWatch()
+        self.watch.stalls(gap)
+        return self.watch.n_still >= _MOST_STILL
 
     def learn(self, gradient: Array, messages: Array, known: int, engine: Engine) -> None:
         """Update the approximation of K by the answers to a gradient.
@@ -242,9 +254,10 @@ class FewRows:
 
     @property
     def numbers(self) -> Array:
-        """Its numbers, as they are saved: in four places, of which two are of earlier versions."""
-        return np.array([self.size, self.intercept, np.inf, 0.0])
+        """Its numbers, as they are saved."""
+        return np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still])
 
     @numbers.setter
     def numbers(self, saved: Array) -> None:
-        self.size, self.intercept = map(float, saved[:2])
+        self.size, self.intercept, reference, still = map(float, saved)
+        self.watch = StallWatch(reference, int(still))

@@ -315,10 +315,17 @@ class SubspaceMethod(Method):
                 if asked is not None:
                     self.few_rows.learn(asked, self.messages, known, self.engine)
         old = self.point.coefficients
-        yield from self._descend(self.proved_gap(squared, primal), before)
+        gap = self.proved_gap(squared, primal)
+        yield from self._descend(gap, before)
         yield from self._compress(old)
-        self.start(self.point.intercept)
+        after = self.start(self.point.intercept).loss + self.regulariser()
         self.n_rounds += 1
+        self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
+        if (few := self.few_rows) is not None and few.proves_no_more(gap, gains=self.idle == 0):
+            # Send the usual gradients once those of the model of the whole problem prove no more.
+            self.few_rows = None
+            if len(few.asked):
+                self.start(self.point.intercept)
         return squared
 
     def _renew_metric(self) -> Talk[None]:
