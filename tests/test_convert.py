@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fastadmm.cli.convert import convert as convert_command
 from fastadmm.data_tools import matrices, opening
@@ -31,6 +29,11 @@ def write_libsvm(path, X, y):
     )
     path.write_text("\n".join(lines).replace("np.float64", "") + "\n")
     return path
+
+
+def parquet():
+    """PyArrow, which is optional, and its part for Parquet."""
+    return pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture
@@ -291,6 +294,7 @@ def test_one_npz_file_is_a_source(tmp_path):
 
 
 def test_tables_in_parts_and_parquet_are_one_csv(tmp_path):
+    pa, pq = parquet()
     rng = np.random.default_rng(4)
     table = pa.table(
         {"a": rng.integers(0, 9, 90), "b": rng.normal(0, 1, 90).round(3), "y": ["no", "yes", "no"] * 30}
@@ -335,6 +339,7 @@ def test_nothing_among_parts_is_left_out_silently(tmp_path):
 
 
 def test_lists_in_a_parquet_column_are_refused(tmp_path):
+    pa, pq = parquet()
     pq.write_table(pa.table({"a": [[1.0], [2.0]], "y": [0, 1]}), tmp_path / "a.parquet")
     words = "a.parquet: column 'a' is of type list.*: make it numbers or text, or leave it out with --drop"
     refuses(InputError, words, convert, tmp_path / "a.parquet", tmp_path / "o", parties=1, label="y")
@@ -342,6 +347,7 @@ def test_lists_in_a_parquet_column_are_refused(tmp_path):
 
 def test_truth_values_in_one_part_and_numbers_in_another(tmp_path):
     """Labels 0 and 1 beside False and True would be four classes."""
+    pa, pq = parquet()
     for column, name in (("y", "labels"), ("a", "features")):
         folder = tmp_path / name
         folder.mkdir()
@@ -366,6 +372,7 @@ def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
             name, first = place / f"part-0000{k}.{kind}", 3 * (count == 4)
             rows = range(first, first + count)
             if kind == "parquet":
+                pa, pq = parquet()
                 pq.write_table(pa.table({"a": [1.5 * i for i in rows], "y": [i % 2 for i in rows]}), name)
             elif kind == "csv":
                 name.write_text("".join(["a,y\n"] + [f"{1.5 * i},{i % 2}\n" for i in rows]))

@@ -320,7 +320,7 @@ class SubspaceMethod(Method):
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.n_rounds += 1
-        self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
+        self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
         if (few := self.few_rows) is not None and few.proves_no_more(gap, gains=self.idle == 0):
             # Send the usual gradients once those of the model of the whole problem prove no more.
             self.few_rows = None
@@ -599,7 +599,7 @@ class SubspaceMethod(Method):
         return {"messages": self.messages, **super().export()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        # A run continues as it began, whatever would be chosen today; some gave up on few rows.
+        # A run continues as it began, whatever would be chosen today; or gave up on few rows.
         self.rounded = RoundedMessages(self.problem.n_samples) if "rounded_squares" in saved else None
         if "asked" not in saved or self.rounded is not None:
             self.few_rows = None
