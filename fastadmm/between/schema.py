@@ -3,7 +3,7 @@
 A message is a prefix of 24 bytes (``fastadmm``, the version in 4 bytes, the head's size in 4, the body's in
 8, all little-endian), the head, zeros up to a multiple of 8, and the body: arrays one after the other, each
 followed by zeros up to a multiple of 8. In the head an array is ``{"array": [dtype, *shape]}``. Equal content
-is equal bytes: whatever is spelled in another way than :func:`encode_request` and its like would is refused.
+is equal bytes: whatever is spelled in another way than :func:`encoded` would is refused.
 """
 
 from __future__ import annotations
