@@ -21,6 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, write_frame, write_json, write_whole
 from fastadmm.files.reading import read_json
+from fastadmm.files.seal import damaged
 from fastadmm.inference.between import InferenceParty
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.accounts import feature_account
@@ -96,13 +97,10 @@ class Host:
         """The party as the last request left it."""
         self.place = place
         self._open(terms)
-        try:
+        with damaged(self.state, "begin the run again", "not what a step left"):
             self.party.restore(saved)
             if "kept" in saved:
                 self.party.kept = checked(saved, "kept", self.party.weights_shape)
-        except ValueError as error:
-            text = f"key 'party/{error}': not what a step left; begin the run again"
-            raise FormatError(f"{shown(self.state)}: {text}") from None
 
     def answer(self, asked: Request, place: str) -> dict[str, Any]:
         """All calls of a request; the answer of the last."""
@@ -389,11 +387,9 @@ class Applied:
     def _unproved(self, ids: np.ndarray) -> str:
         """Why exact scores break a private run's promise; empty where they do not."""
         path, data = self.directory / STATEMENT, self.home.data
-        try:
+        with damaged(path, "restore it", "not our statement"):
             statement = read_json(path)["statement"]
             mode, epsilon = statement["mode"], statement["epsilon"]
-        except (FastadmmError, KeyError, TypeError):
-            raise FormatError(f"{shown(path)}: missing, or not our statement") from None
         if mode != "fusion":
             covered = "the noise of mode 'message' covers messages, not weights"
             return f"{covered}, and scores tell the weights (T7)"

@@ -11,13 +11,14 @@ import numpy as np
 
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.files.seal import damaged
 from fastadmm.privacy.accounts import Account, label_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.runs.config import recorded
-from fastadmm.runs.folder import damaged, document_in
+from fastadmm.runs.folder import document_in
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord
