@@ -36,7 +36,8 @@ class Coordinator:
         self.settings = {
             "family": "admm", "regularization": 0.4, "x_update": "auto", "regularizer": "l1",
             "l1_ratio": -1.0, "constraint": "all", "n_samples": N, "row_digest": party.row_digest,
-            "position": 0, "loss": "logistic", "penalty": 0.0, "table": table_digest(), **settings,
+            "position": 0, "loss": "logistic", "penalty": 0.0, "table": table_digest(), "release": "1.0",
+            "parties": "party-1,party-2", **settings,
         }  # fmt: skip
         self.exchanges, self.answered = 0, ""
 

@@ -133,13 +133,7 @@ class Coordinator:
     @cached_property
     def journal(self) -> Journal:
         """Answers since the checkpoint."""
-        try:
-            return Journal(self.path / "answers.journal")
-        except FormatError as error:
-            if not self.by_files:
-                raise
-            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
-            raise FormatError(f"{error}, {text}") from None
+        return Journal(self.path / "answers.journal")
 
     def close(self) -> None:
         """Let go of files and threads."""

@@ -237,12 +237,7 @@ class Session:
             text = f"{place}: another request {number} than the one answered before"
             raise refused("changed", text)
         if asked.previous != number or asked.number <= number or (number < 0 and asked.number != 0):
-            text = (
-                f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
-                f"answered is {number}"
-            )
-            more = "; 'fastadmm coordinator repair' asks for the ones between again" * self._by_files
-            raise refused("order", text + more)
+            raise refused("order", f"{place}: does not follow request {number}, the last one answered")
         if number >= 0 and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", text)
@@ -272,7 +267,7 @@ class Session:
         if known not in (None, now):
             text = f"{shown(approval.path)}: key 'protocol' is {known}, but messages are {now}"
             raise refused("version", text)
-        if terms.get("table") != schema.table_digest():
+        if terms["table"] != schema.table_digest():
             text = "the coordinator's table of calls is another: install the same version of fastadmm"
             raise refused("version", f"{place}: {text}")
 
