@@ -231,7 +231,7 @@ _USUAL = {
     "subspace": (65, 1, 2, 200),
     "log_sum": (60, 9, 2, 20_000),
     "admm": (600, 4, 1, 10),
-    "proximal": (60, 10, 2, 20_000),  # 4 in most rounds, and up to 33 in some, where weights have bounds
+    "proximal": (60, 4, 2, 20_000),
     "subspace_sums": (65, 1, 2, 2_000),  # inner products of a first answer's directions, in words of 8 bytes
 }
 
@@ -244,7 +244,11 @@ def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
     family = terms["family"].removeprefix("multinomial_")
     rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
     n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
-    if family == "subspace" and not LOSSES[terms["loss"]].convex:
+    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
+        rounds, exchanges = 400, 2
+    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
+        exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms["loss"]].convex:
         rounds, exchanges = 2 * rounds, 2
     others = sum(key in terms for key in ("test", "validation"))
     asked = rounds * (exchanges + others) + _BESIDE

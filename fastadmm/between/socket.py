@@ -72,10 +72,9 @@ class Lost(FastadmmError, ConnectionError):
 
 
 def pauses(seconds: float, each: float) -> Iterator[float]:
-    """Equal pauses, until so many seconds are over."""
+    """Equal pauses, until so many seconds from now are over."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        yield min(each, left)
+    return iter(lambda: max(0.0, min(each, end - time.monotonic())), 0.0)
 
 
 def again(
@@ -88,18 +87,19 @@ def again(
     words: str = "{}; next attempt in {:g} s",
 ) -> T:
     """What an attempt gives, which is made again after each pause until all is over; the last is final."""
-    told = ""
-    for pause in between:
+    told, rest = "", iter(between)
+    while True:
         try:
             return attempt()
         except kinds as error:
+            if (pause := next(rest, None)) is None:
+                raise
             text = words.format(error, pause)
             if text != told and not (over and over.is_set()):
                 say(text)
             told = text
             if (over.wait if over else time.sleep)(pause):
                 raise
-    return attempt()
 
 
 def seconds_left() -> float | None:
