@@ -305,7 +305,7 @@ def test_approvals_are_needed_and_honest_changes_pass(tmp_path: Path) -> None:
     fixed.begin()
     for _ in range(3):
         fixed.step(w)
-    fixed.refused("never, as its first request said", ("step", {"w": w, "scaled_penalty": 2.0}))
+    fixed.refused("where no honest run changes it", ("step", {"w": w, "scaled_penalty": 2.0}))
 
 
 def test_a_run_by_files_has_no_words_of_its_own(tmp_path: Path) -> None:

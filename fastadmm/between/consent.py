@@ -75,7 +75,7 @@ def asked_file(what: str, state: Path) -> Path:
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
     if len(paths) != 1:
         found = f"{len(paths)} different things were" if paths else "nothing was"
-        raise InputError(f"{shown(state)}: {found} asked for by {what}; 'agent status' has identifiers")
+        raise InputError(f"{shown(state)}: {found} asked for as {what}; see 'agent status'")
     return paths[0]
 
 

@@ -17,6 +17,7 @@ from fastadmm.between.coordinator import RUN, Coordinator
 from fastadmm.between.hub import Ask, Elsewhere, Letters, Waiting, ask_by_file
 from fastadmm.between.kit import open_kit
 from fastadmm.between.nvflare_app import SERVER_NAME
+from fastadmm.between.schema import approve_command
 from fastadmm.between.socket import Lost, Say, Socket, again
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
@@ -304,6 +305,9 @@ def run_status(run: Path) -> list[str]:
     rounds = read_bytes(log).count(b"\n") if log.exists() else 0
     now = f"{rounds} rounds" if finished is None else finished["message"]
     lines = [f"run {known.run} of {', '.join(known.names)}: {now}"]
+    if finished is None and not known.said_file.exists():
+        look = approve_command(known.run, "run", "DIR")
+        lines.append(f"    no party is known to have approved it; send them: {look}")
     requests = sorted((run / "requests").glob("*.msg")) if finished is None else []
     return lines + [f"    waiting for an answer to {shown(request)}" for request in requests]
 
