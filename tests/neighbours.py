@@ -160,7 +160,7 @@ class Hostile:
             other = str(rng.choice(["settle", "fuse", "noisy", "keep"]))
             return [*before, self.one(own if rng.random() < 0.9 else other)]
         usual = "respond_masked"
-        others = ["sum_squares", "prove_masked", "masked_scores", "orthonormalise", "forget"]
+        others = ["sum_squares", "prove_masked", "orthonormalise", "forget"]
         others += ["finish"] * (rng.random() < 0.3)
         before = [self.one("set_metric")] if rng.random() < 0.3 else []
         if self.directions and rng.random() < 0.5:
@@ -191,7 +191,6 @@ class Hostile:
             "orthonormalise": {"factors": np.resize(vector(rng, 2 * k), (2, k)), "kept": max(0, k - 2)},
             "forget": {"direction": vector(rng, k)},
             "sum_squares": {"exchange": number},
-            "masked_scores": {"exchange": number, "rows": "train", "step": step(rng)},
             "prove_masked": {
                 "exchange": number,
                 "u": vector(rng, n),
@@ -203,7 +202,7 @@ class Hostile:
             "finish": {"model_id": "0" * 32},
         }
         made = arguments[name]
-        if self.mode == "subspace_sums" and name in ("masked_scores", "prove_masked", "finish"):
+        if self.mode == "subspace_sums" and name in ("prove_masked", "finish"):
             made["coefficients"] = vector(rng, k)
         return name, made
 
@@ -235,6 +234,8 @@ def first_terms(rng, mode, n):
         "loss": "logistic",
         "release": __version__,
         "table": table_digest(),
+        "parties": "a,b,c",
+        "penalty": 0.0,
     }
     given = {"mode": mode, "epsilon": float(rng.choice([0.1, 1.0, 100.0])), "delta": 1e-6}
     if mode == "fusion":

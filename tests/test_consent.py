@@ -43,7 +43,7 @@ def terms_of(data, **more):
     return {
         "family": "subspace", "regularization": 1.0, "x_update": "auto", "regularizer": "l2",
         "l1_ratio": -1.0, "constraint": "all", "n_samples": data.n_samples, "row_digest": data.row_digest,
-        "position": 0, "loss": "logistic", "release": __version__, "table": table_digest(),
+        "position": 0, "loss": "logistic", "penalty": 0.0, "release": __version__, "table": table_digest(),
         "parties": f"{data.name},other", **more
     }  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker):
     asker.look(confirm=shown_digest(lines))
     assert asker.ask(("start", terms))[1] == ""
     assert asker.respond(np.ones(60))[1] == ""
-    refuses(InputError, "nothing with identifier", asker.look)
+    refuses(InputError, "nothing was asked for as", asker.look)
 
 
 def test_other_terms_are_another_request(asker):
@@ -97,7 +97,7 @@ def test_other_terms_are_another_request(asker):
     before, digest = agent_status(asker.state), shown_digest(asker.look())
     asker.ask(("start", plain))
     assert agent_status(asker.state) != before
-    refuses(InputError, f"2 different things were asked for {RUN}", asker.look, confirm=digest)
+    refuses(InputError, f"2 different things were asked for as {RUN}", asker.look, confirm=digest)
     first, second = sorted(line.split(":")[0] for line in asked_lines(asker.state))
     screens = {what: " ".join(asker.look(what)) for what in (first, second)}
     (own,) = [what for what, words in screens.items() if "carries noise" in words]

@@ -97,8 +97,8 @@ def test_answers_of_several_classes_are_of_those_that_were_asked():
     for message, text in (
         (np.ones((0, N)), rf"'message' has shape \(0, {N}\) instead of \(3, -1\)"),
         (np.ones((4, N)), rf"'message' has shape \(4, {N}\) instead of \(3, -1\)"),
-        (np.ones((3, N - 1)), f"is not {N} numbers of 8 bytes for each class"),
-        (np.ones(3 * N), f"is not {N} numbers of 8 bytes for each class"),
+        (np.ones((3, N - 1)), rf"is not as expected: class rows \(any, {N}\) of <f8"),
+        (np.ones(3 * N), rf"is not as expected: class rows \(any, {N}\) of <f8"),
     ):
         refuses(FormatError, text, check_answer, asked, {"squared_residual": 1.0, "message": message}, N, "m")
 

@@ -364,7 +364,7 @@ def test_what_one_caller_asks_pushes_out_its_own(tmp_path):
         ask("somebody", number)
     assert (kept("coordinator"), kept("somebody")) == (1, 20)
     ask("somebody", 0)
-    with pytest.raises(InputError, match="2 different things were asked for 0000000000000000; approve"):
+    with pytest.raises(InputError, match="2 different things were asked for as 0000000000000000"):
         asked_file(f"{0:016x}", tmp_path)
     for number in range(20):
         ask(f"caller {number}", number)

@@ -228,10 +228,7 @@ def test_a_recipes_job_names_what_is_installed(stage, tmp_path):
 
 def sites_of(folder):
     """What the sites a and b are told."""
-    return {
-        site: {"data": str(folder / name / f"{name}.h5"), "approval": "asked"}
-        for site, name in zip("ab", NAMES)
-    }
+    return {site: {"data": str(folder / name / f"{name}.h5")} for site, name in zip("ab", NAMES)}
 
 
 def recipe_with(folder, own, **values):
@@ -245,8 +242,8 @@ def recipe_with(folder, own, **values):
     ("own", "values", "words"),
     [
         ({"data": None}, {}, r"site 'b': key 'data' is missing"),
-        ({"approval": None}, {}, r"site 'b': key 'approval': in the simulator 'asked'"),
-        ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: approval, data"),
+        ({}, {"secrecy": "sums"}, r"key 'secrecy': nobody compares keys in the simulator"),
+        ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: data, ledger"),
         ({"data": "no.h5"}, {}, r"no\.h5"),
         ({}, {"data": None}, r"key 'data' is missing: name the label file"),
         ({}, {"lambda": -1.0}, r"lambda"),
@@ -278,10 +275,9 @@ def test_what_is_wrong_with_a_recipe_is_one_line(stage, tmp_path, monkeypatch):
         VerticalGLMRecipe({"data": "labels.h5"})
 
 
-@pytest.mark.parametrize("kind", ["asked", "sums"])
-def test_a_simulation_has_the_bits_of_one_process(kind, tmp_path):
+def test_a_simulation_has_the_bits_of_one_process(tmp_path):
     """The simulator is played, in this process."""
-    values = {"lambda": 1e-2, **({"scheme": "subspace", "secrecy": "sums"} if kind == "sums" else {})}
+    values = {"lambda": 1e-2}
     separate(data := data_of(tmp_path), tmp_path)
     start_run(make_config({"data": str(data), "threads": 1, **values}), tmp_path / "one")
     ways, ended = dict(zip("ab", NAMES)), threading.Event()

@@ -152,7 +152,7 @@ def test_numbers_keep_their_last_bit_and_one_bound_may_be_infinite():
     message = Message(RUN, "shop", 3, DIGEST, {"value": math.inf})
     raw = encoded(message)
     assert decode(raw, ("dual_value", {})).answer == {"value": math.inf}
-    refuses(ProtocolError, "not finite", decode, raw, ("dual_scale", {}))
+    refuses(ProtocolError, "'value' is not as expected: nonnegative", decode, raw, ("dual_scale", {}))
     with pytest.raises(ProtocolError, match="nothing that could be sent"):
         encoded(Message(RUN, "shop", 3, DIGEST, {"value": math.nan}))
 
@@ -186,14 +186,11 @@ def test_a_refusal_is_a_code_and_no_text(code):
 def test_what_is_not_ours_is_refused():
     good = {"gradient": np.ones(N), "coefficients": np.ones(1), "newton": True}
     bad = [
-        ("gradient", np.full(N, np.nan), "NaN"),
-        ("gradient", np.ones(N + 1), "5 numbers"),
-        ("gradient", np.ones(N, dtype=np.float32), "8 bytes"),
-        ("coefficients", np.ones((1, 1)), "not numbers"),
-        ("newton", 1, "true or false"),
+        *(("gradient", value) for value in (np.full(N, np.nan), np.ones(N + 1), np.ones(N, dtype="f4"))),
+        *(("coefficients", np.ones((1, 1))), ("newton", 1)),
     ]
-    for key, value, match in bad:
-        with pytest.raises(ProtocolError, match=match) as caught:
+    for key, value in bad:
+        with pytest.raises(ProtocolError, match=f"call 'respond': '{key}' is not as expected") as caught:
             decode(encoded(request_with([("respond", {**good, key: value})])), None)
         assert caught.value.refusal == "values"
     with pytest.raises(ProtocolError, match="'extra' is unknown here"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
+from fastadmm.files.seal import chained
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, Spent
@@ -112,7 +113,7 @@ OLDER = b'{"format": "fastadmm-privacy-ledger", "version": "2.0", "heads": ["HEA
 
 def older():
     start = hashlib.sha256(b'{"format": "fastadmm-privacy-ledger", "version": 2.0').hexdigest()[:32]
-    line, digest = ledger_file._line_bytes(asdict(gaussian(1, 1.0)), start)
+    line, digest = chained(json.dumps(asdict(gaussian(1, 1.0))).encode()[:-1], start)
     heads = [ledger_file._head(0, start), ledger_file._head(1, digest)]
     return OLDER.replace(b"HEAD", heads[0], 1).replace(b"HEAD", heads[1], 1) + line
 

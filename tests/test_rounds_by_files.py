@@ -118,9 +118,6 @@ OTHER_ROWS = {"test": True, "validation": True, "patience": 1}
     [
         pytest.param({"lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classification", id="other rows"),
         pytest.param(
-            {"secrecy": "sums", "lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classification", id="sums"
-        ),
-        pytest.param(
             {"scheme": "sharing", "lambda": 1e-6, "validation": 0.4, "patience": 1},
             "classes",
             id="share of classes",

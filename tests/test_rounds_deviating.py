@@ -36,7 +36,8 @@ class Coordinator:
         self.settings = {
             "family": "admm", "regularization": 0.4, "x_update": "auto", "regularizer": "l1",
             "l1_ratio": -1.0, "constraint": "all", "n_samples": N, "row_digest": party.row_digest,
-            "position": 0, "loss": "logistic", "penalty": 0.0, "table": table_digest(), **settings,
+            "position": 0, "loss": "logistic", "penalty": 0.0, "table": table_digest(), "release": "1.0",
+            "parties": "party-1,party-2", **settings,
         }  # fmt: skip
         self.exchanges, self.answered = 0, ""
 
@@ -304,7 +305,7 @@ def test_approvals_are_needed_and_honest_changes_pass(tmp_path: Path) -> None:
     fixed.begin()
     for _ in range(3):
         fixed.step(w)
-    fixed.refused("never, as its first request said", ("step", {"w": w, "scaled_penalty": 2.0}))
+    fixed.refused("where no honest run changes it", ("step", {"w": w, "scaled_penalty": 2.0}))
 
 
 def test_a_run_by_files_has_no_words_of_its_own(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_round_has_one_message(world: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "state", tmp_path / "saved")
     answer(world, request)
     charged = (home / "ledger.jsonl").read_bytes()
-    for number, message in ((1, "answers another target"), (3, "round 3 of 2"), (0, "is not a whole number")):
+    for number, message in ((1, "answers another target"), (3, "round 3 of 2"), (0, "is not as expected")):
         forgotten(home / "state", tmp_path / "saved")
         other = home / request.name
         shutil.copy(request, other)

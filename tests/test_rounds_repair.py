@@ -71,19 +71,21 @@ def put(**values: Any) -> Callable[[dict[str, Any]], object]:
 
 
 N = 90
+RESIDUAL = "'squared_residual' is not as expected: nonnegative"
+FIRST = r"'first' is not as expected: short rows \(90,\) of <f4, finite"
 POISONS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a residual below zero": (put(squared_residual=-1e9), "is -1e.09, below zero"),
+    "a residual below zero": (put(squared_residual=-1e9), RESIDUAL),
     "no residual": (lambda answer: answer.pop("squared_residual"), "is missing"),
-    "a residual that is infinite": (put(squared_residual=np.inf), "not finite"),
-    "a text": (put(squared_residual="1"), "is not a number"),
-    "an array for a number": (put(squared_residual=np.ones(2)), "is not a number"),
-    "a scale of zero": (put(first_scale=0.0), "not positive"),
+    "a residual that is infinite": (put(squared_residual=np.inf), RESIDUAL),
+    "a text": (put(squared_residual="1"), RESIDUAL),
+    "an array for a number": (put(squared_residual=np.ones(2)), RESIDUAL),
+    "a scale of zero": (put(first_scale=0.0), "is not as expected: positive"),
     "something else": (put(weights=1.0), "not what was asked for"),
     "another array": (put(features=np.ones(N, dtype="f4")), "not what was asked for"),
-    "too short": (put(first=np.ones(N - 1, dtype="f4")), "is not 90 numbers of 4 bytes"),
-    "of another type": (put(first=np.ones(N)), "is not 90 numbers of 4 bytes"),
-    "not finite": (put(first=np.full(N, np.nan, dtype="f4")), "holds NaN"),
-    "too large": (put(products=np.full(2, 1e200)), "too large"),
+    "too short": (put(first=np.ones(N - 1, dtype="f4")), FIRST),
+    "of another type": (put(first=np.ones(N)), FIRST),
+    "not finite": (put(first=np.full(N, np.nan, dtype="f4")), FIRST),
+    "too large": (put(products=np.full(2, 1e200)), "is not as expected: products"),
     "too many products": (put(products=np.ones(9)), r"has shape \(9,\) instead of"),
 }
 
@@ -234,7 +236,7 @@ def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, bac
     shutil.copytree(stages[back_to] / "party-2", world / "party-2")
     directory = world / "labels" / "run"
     request = next(path for path in (directory / "requests").iterdir() if "party-2" in path.name)
-    refuses(InputError, "coordinator repair", answer, world, request)
+    refuses(InputError, "does not follow request", answer, world, request)
     coordinator_repair(directory)
     the_same_end(world, worlds)
 

@@ -417,13 +417,24 @@ def test_a_number_is_answered_once(party):
         ("orthonormalise", {"factors": np.ones((3, 16)), "kept": 14}, "factors"),
         ("orthonormalise", {"factors": np.ones((1, 1)), "kept": 0}, "factors"),
         ("orthonormalise", {"factors": np.ones((1, 16)), "kept": 17}, "factors"),
-        ("masked_scores", {"rows": "train", "coefficients": np.ones(16), "step": 0.3}, "no power of two"),
+        (
+            "prove_masked",
+            {
+                "u": np.zeros(N),
+                "eps": 1.0,
+                "scale": 0.0,
+                "kept": False,
+                "coefficients": np.ones(16),
+                "step": 0.3,
+            },
+            "no power of two",
+        ),
         ("respond", {"gradient": np.ones(N), "coefficients": np.ones(2), "newton": True}, "unknown here"),
         ("scores", {"rows": "train", "coefficients": np.ones(2)}, "unknown here"),
     ],
 )
 def test_what_a_party_does_not_answer(party, name, arguments, what):
-    given = {**arguments, **({"exchange": party.answered + 1} if name == "masked_scores" else {})}
+    given = {**arguments, **({"exchange": party.answered + 1} if name == "prove_masked" else {})}
     refuses(Unanswerable, what, party.answer, name, given)
 
 

@@ -16,7 +16,6 @@ from fastadmm.errors import FormatError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
 from fastadmm.secrecy.masks import add_up, from_grid
-from fastadmm.store.party_file import open_party
 
 from test_consent import CALLER, Consenting, party_file, terms_of
 
@@ -27,7 +26,6 @@ FEATURES = {
     name: np.random.default_rng(k).normal(size=(N, d))
     for k, (name, d) in enumerate((("A", 3), ("B", 4), ("C", 2)))
 }
-TESTED = np.random.default_rng(9).normal(size=(20, 3))
 
 
 class Member(Consenting):
@@ -38,26 +36,17 @@ class Member(Consenting):
         self.home, self.name, self.run, self.names = home, name, run, names
         self.state, self.said = home / "state", list[str]()
         self.data = party_file(home / f"{name}.h5", files.get("features", FEATURES.get(name)))
-        self.test = home / "test" / f"{name}.h5"
-        self.test.parent.mkdir()
-        self.give(np.random.default_rng(9).normal(size=(20, self.data.n_features)))
         self.previous, self.answered = -1, ""
         self.restart()
 
-    def give(self, rows):
-        self.test.unlink(missing_ok=True)
-        party_file(self.test, rows, self.name)
-
-    def restart(self, test=True):
-        own = self.test if test else None
-        self.agent = Agent(self.data.path, self.state, threads=1, test=own, say=self.said.append)
+    def restart(self):
+        self.agent = Agent(self.data.path, self.state, threads=1, say=self.said.append)
 
     def terms(self):
         return {
             "family": "subspace_sums",
             "parties": ",".join(self.names),
             "position": self.names.index(self.name),
-            "test": open_party(self.test).row_digest,
         }
 
     def start(self, **limits):
@@ -147,7 +136,7 @@ def test_the_owner_is_told_of_earlier_sums(tmp_path, opened):
 
 
 def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
-    """A state from a backup, and a test table that was corrected since."""
+    """A state from a backup, and data that are not what they were."""
     members = begun(opened, tmp_path, FIRST, "AB")
     assert [member.start() for member in members] == ["", ""]
     introduced(members)
@@ -155,14 +144,15 @@ def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     first = members[0]
     first.agent.close()
     shutil.copytree(first.state, tmp_path / "backup")
-    about = {"exchange": 3, "rows": "test", "coefficients": np.array([1.0, 0.0]), "step": STEP}
+    about = {"exchange": 3, "u": np.ones(N), "eps": 0.1, "scale": 1.0, "kept": False, "step": STEP}
+    about["coefficients"] = np.array([1.0, 0.0])
     before = first.previous, first.answered
 
     def asked_again():
         first.previous, first.answered = before
         first.restart()
         try:
-            return first.ask(("masked_scores", about))
+            return first.ask(("prove_masked", about))
         finally:
             first.agent.close()
             shutil.rmtree(first.state)
@@ -173,37 +163,19 @@ def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     same, code = asked_again()
     assert code == ""
     assert same["rows"].tobytes() == one["rows"].tobytes()
-    corrected = TESTED.copy()
-    corrected[5, 1] += 3.0
-    first.give(corrected)
-    assert asked_again() == (None, "rows")
-    assert "features of test rows are those that the run began with" in first.said[-1]
-    # Whatever else an answer may depend on: no mask leaves with two answers.
-    first.give(TESTED)
-    honest = MaskedDirectionParty.scores
+    # Whatever an answer may depend on: no mask leaves with two answers.
+    honest = MaskedDirectionParty.share_of
 
-    def other(self, rows, **needed):
-        return {"scores": honest(self, rows, **needed)["scores"] + 1.0}
+    def other(self, *about):
+        message, share = honest(self, *about)
+        return message + 1.0, share
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedDirectionParty, "scores", other)
+        patch.setattr(MaskedDirectionParty, "share_of", other)
         assert asked_again() == (None, "changed")
     assert "answered under the same mask, with other data" in first.said[-1]
     assert asked_again()[1] == ""
     first.restart()
-
-
-def test_test_rows_are_there_when_a_run_begins(tmp_path, opened):
-    members = begun(opened, tmp_path, FIRST, "AB")
-    members[0].agent.close()
-    members[0].restart(test=False)
-    assert [member.start() for member in members] == ["scores", ""]
-    assert "with sums only their features are there when the run begins" in members[0].said[-1]
-    members[0].agent.close()
-    members[0].restart()
-    begin = ("start", terms_of(members[0].data, **members[0].terms()))
-    assert members[0].ask(begin)[1] == ""
-    introduced(members)
 
 
 def test_a_run_has_a_key_for_each_of_its_parties(tmp_path, opened):
@@ -225,13 +197,12 @@ def test_a_run_has_a_key_for_each_of_its_parties(tmp_path, opened):
 
 def test_other_data_have_another_key(tmp_path):
     path = tmp_path / "private.key"
-    key, digests = kept_private_key(path, lambda: {"train": "x"})
-    assert kept_private_key(path, lambda: {"train": "y"}) == (key, digests) == (key, {"train": "x"})
-    path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"'))
-    assert kept_private_key(path, dict)[0] != key
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(FormatError, match="not a key of a run"):
-        kept_private_key(path, dict)
+    key = kept_private_key(path, "x")
+    assert kept_private_key(path, "x") == key
+    for digest, size in (("y", None), ("x", 40)):
+        path.write_bytes(path.read_bytes()[:size])
+        with pytest.raises(FormatError, match="not a key of a run on these data"):
+            kept_private_key(path, digest)
 
 
 def test_the_memory_lies_outside_and_is_its_owners(tmp_path, opened, monkeypatch):

@@ -13,7 +13,7 @@ from fastadmm.between import approval_file, consent, schema
 from fastadmm.between.approval import APPROVAL, Approval, counted_refusals, sees_columns, some_weeks
 from fastadmm.between.approval_file import approve, open_approval, open_task_approval, write_approval
 from fastadmm.between.audit import AUDIT, AuditLog, moment, read_audit, used
-from fastadmm.between.host import ALIGNMENTS, KEYS, Home, Site
+from fastadmm.between.host import KEYS, Home, Site
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import Envelope, Request, code_of, digest_of, quoted, refused, request_of
@@ -105,13 +105,10 @@ class Agent:
         n = 0 if self.data is None else self.data.n_samples
         for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]:
             with suppress(FastadmmError):
-                if path.name == APPROVAL:
-                    approval = open_approval(path)
-                    most = schema.most_bytes(n, approval.n_classes or 1)
-                    found = size <= most and caller in (approval.callers or [caller])
-                else:
-                    found = caller in open_task_approval(path).callers
-                if found:
+                is_run = path.name == APPROVAL
+                agreed: Any = open_approval(path) if is_run else open_task_approval(path)
+                most = schema.most_bytes(n, agreed.n_classes or 1) if is_run else size
+                if size <= most and caller in (agreed.callers or [caller]):
                     return True
         return False
 
@@ -189,20 +186,11 @@ def agent_status(state: Path) -> list[str]:
             )
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
-    entries = [entry for entry in entries if "more" not in entry]  # an older release counted some
     tasks = [entry for entry in entries if "task" in entry]
     lines = _of_tasks(state, tasks)
-    for path in sorted((state / ALIGNMENTS).glob("*.json")):
-        lines.append(f"    rows that all parties have: {shown(path)}")
     for directory in runs:
         lines += _of_run(directory, [entry for entry in entries if entry["run"] == directory.name])
         lines += [f"    {line}" for line in _of_tasks(directory, tasks, directory.name)]
-    known = {directory.name for directory in runs}
-    strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
-    if strange:
-        lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
-    if refused := [entry for entry in tasks if "code" in entry]:
-        lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
     lines += consent.asked_lines(state)
     lines = lines or ["nothing approved, nothing asked"]
     return lines + [f"audit log: {len(entries)} lines, the last with digest {digest}"] * bool(digest)
@@ -235,21 +223,13 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
         lines.append(f"    {read_json(directory / 'privacy.json')['one_line']}")
     elif answered:
         lines.append("    without noise: answers are exact (epsilon is infinite)")
-    if entries:
-        lines.append(f"    last asked by {quoted(entries[-1]['caller'])} at {entries[-1]['time']}")
     if refused:
-        lines.append(f"    {len(refused)} refused; last: {_said(refused[-1])}")
+        code, who = refused[-1]["code"], quoted(refused[-1]["caller"])
+        lines.append(f"    {len(refused)} refused; last, of {who}: {code} ({schema.CODES.get(code, '')})")
     if (directory / KEYS).exists():
         keys = read_bytes(directory / KEYS).decode(errors="replace").splitlines()
         lines += ["    fingerprints of keys, to be compared by telephone:", *(f"      {key}" for key in keys)]
     return lines
-
-
-def _said(entry: dict[str, Any]) -> str:
-    code = entry.get("code", "answered")
-    meaning = f" ({schema.CODES[code]})" if code in schema.CODES else ""
-    what = f"task {entry['task']}" if "task" in entry else f"exchange {entry['number']}"
-    return f"{what} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"
 
 
 #: Who asks by files, as approvals and the audit log name it.

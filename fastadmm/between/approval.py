@@ -107,7 +107,7 @@ def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]
         raise refused("order", f"{place}: not the first request of a run, which says what the run is about")
     terms = request.arguments
     names = check_words(terms, place)
-    if names and names[terms["position"]] != request.party:
+    if names[terms["position"]] != request.party:
         text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
         raise refused("values", text, FormatError)
     if request.party != data.name:
@@ -169,7 +169,7 @@ def privacy_excess(
         for one in (agreed, asked)
     )
     if penalty is not None:  # an approval of an older release has none
-        allowed["penalty"], wanted["penalty"] = penalty, float(terms.get("penalty", 0.0))
+        allowed["penalty"], wanted["penalty"] = penalty, float(terms["penalty"])
     for key in {**wanted, **allowed}:
         if wanted.get(key) != allowed.get(key):
             own, other = allowed.get(key, "not set"), wanted.get(key, "not set")
@@ -245,12 +245,12 @@ def _excesses(
     """What of a run is beyond an approval, each with its code."""
     ratio = float(settings["l1_ratio"])
     about = {
-        "fastadmm": settings.get("release", "not stated"),
+        "fastadmm": settings["release"],
         "party": data.name,
         "data": data.content_digest,
         **{key: settings[key] for key in ("family", "regularizer", "constraint")},
         "run": run,
-        "loss": settings.get("loss", "not stated"),
+        "loss": settings["loss"],
         "n_classes": settings.get("n_classes"),
         "l1_ratio": None if approval.l1_ratio is None and ratio < 0 else ratio,
     }
@@ -317,23 +317,16 @@ def _numbers(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any
     if "most" in arguments:  # messages of directions, which all classes have in common
         return int(arguments["most"]) * (int(settings["n_samples"]) + 1) + len(rule.answer)
     # Scores count as a number for each row, of whatever rows they are.
-    vectors = rule.vectors + (name in ("scores", "masked_scores")) + len(arguments.get("units", ()))
+    vectors = rule.vectors + (name == "scores") + len(arguments.get("units", ()))
     return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 
 def _count_change(now: Answered, settings: Mapping[str, Any], place: str) -> None:
     """Count a change of the penalty, or refuse it."""
-    k, fixed = now.changes, settings.get("penalty", 0.0) > 0.0
+    k, fixed = now.changes, settings["penalty"] > 0.0
     if fixed or k >= len(_PENALTY_CHANGES) or now.steps < _PENALTY_CHANGES[k]:
-        when = f"{len(_PENALTY_CHANGES)} times"
-        if k < len(_PENALTY_CHANGES):
-            when += f", the next time after round {_PENALTY_CHANGES[k]}"
-        when = "never, as its first request said" if fixed else when
-        text = (
-            f"{place}: asks with another penalty after round {now.steps}, but an honest run changes it "
-            f"{when}; nothing was computed"
-        )
-        raise refused("penalty", text)
+        text = f"{place}: another penalty after round {now.steps}, where no honest run changes it"
+        raise refused("penalty", f"{text}; nothing was computed")
     now.changes += 1
 
 
@@ -384,7 +377,7 @@ _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+]{0,39}")
 def check_words(terms: Mapping[str, Any], place: str) -> list[str]:
     """Refuse a first request with a word that does not exist; names of all parties."""
     for key, exists in _WORDS.items():
-        if key in terms and not exists(terms[key]):
+        if not exists(terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
             raise refused("terms", text, FormatError)
     for key in ("row_digest", "test", "validation", "table"):
@@ -394,9 +387,7 @@ def check_words(terms: Mapping[str, Any], place: str) -> list[str]:
 
 
 def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
-    """Names of all parties of a run in their order; none where an older coordinator does not say."""
-    if "parties" not in terms:
-        return []
+    """Names of all parties of a run in their order."""
     names = terms["parties"].split(",")
     try:
         good = len({check_party_name(name, place, FormatError).casefold() for name in names}) == len(names)

@@ -5,7 +5,6 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -22,6 +21,7 @@ from fastadmm.parties.masked_direction import MOST_AT_ONCE
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger, spent_words
 from fastadmm.problem.losses import LOSSES
+from fastadmm.settings.checks import WANTED
 from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy, Privacy
 from fastadmm.settings.setting import kinds_of
 from fastadmm.store.party_file import PartyData, check_party_name
@@ -50,9 +50,9 @@ class TaskApproval:
     path: Path  # of the approval: KIND.toml
     party: str
     callers: Annotated[list[str], "who may ask"]
-    file: str
-    requests: int  # new ones that are answered, at most
-    rows: int
+    file: Annotated[str, "what is answered from: a table, or features"]
+    requests: Annotated[int, "new ones that are answered or refused, at most"]
+    rows: Annotated[int, "ids, labels, scores or vectors of all these together, at most"]
     last_day: Annotated[datetime.date | None, "nothing new is answered after it"]
     id: str | None = None  # id column, where the file is a table
     duplicates: str = "refuse"  # what is done with ids that occur more than once in it
@@ -70,34 +70,6 @@ _FORMATS: dict[type, tuple[str, str, tuple[str, ...]]] = {
     TaskApproval: ("fastadmm-task-approval", "fastadmm agent approve", ("1.0",)),
 }
 
-#: What a party does within the limits of a task, and notes of its file, requests and rows.
-OF_TASK = {
-    "align": (
-        "compares its ids with a coordinator's",
-        "the table whose ids are compared",
-        "alignments, at most",
-        "ids of the coordinator that are compared with the table's, over all requests",
-    ),
-    "labels": (
-        "keeps labels with noise",
-        "features whose rows the labels are of",
-        "sets of labels that are kept, at most",
-        "labels that are kept, over all requests",
-    ),
-    "predict": (
-        "scores rows",
-        "features of the rows that are scored; it may be replaced by a newer one",
-        "sets of rows that are scored, at most",
-        "scores that leave, over all requests",
-    ),
-    "infer": (
-        "shows what standard errors need",
-        "features that the model was trained on",
-        "requests, at most",
-        "vectors of a number for each training row that leave, over all requests",
-    ),
-}
-
 
 def write_approval(approval: Approval | TaskApproval, *, force: bool = False) -> None:
     """Write an approval, with comments for whoever edits it."""
@@ -110,19 +82,15 @@ def approval_text(approval: Approval | TaskApproval) -> str:
     notes = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
     name, _, versions = _FORMATS[type(approval)]
     table: dict[str, Any] = {}
-    first = f"What {approval.party} answers to a coordinator. Edit the limits"
-    if isinstance(approval, TaskApproval):
-        what, *more = OF_TASK[approval.path.stem]
-        notes |= zip(("file", "requests", "rows"), more)
-        first = f"Within these limits {approval.party} {what}. Edit them"
-    elif approval.protection is not None:
+    if isinstance(approval, Approval) and approval.protection is not None:
         table = protection_table(approval.protection, approval.penalty)
     values: dict[str, Any] = {"format": name, "version": versions[0]}
     for one in fields(approval):
         value = getattr(approval, one.name)
         if one.name not in _APART and value is not None and value != one.default:
             values[one.name] = value
-    lines = [f"# {first}: nothing beyond them is computed.", *_lines(values, notes)]
+    first = f"# What {approval.party} answers. Edit the limits: nothing beyond them is computed."
+    lines = [first, *_lines(values, notes)]
     if table:
         lines += ["", "[privacy]", *_lines(table, _OF_PRIVACY)]
     return "\n".join(lines) + "\n"
@@ -139,14 +107,7 @@ def _lines(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
     return lines
 
 
-_KINDS: dict[type, str] = {
-    str: "a text",
-    float: "a number",
-    int: "a whole number",
-    bool: "true or false",
-    list: "a list of names",
-    datetime.date: "a day, as 2030-12-31",
-}
+_KINDS = {**WANTED, float: "a number", datetime.date: "a day, as 2030-12-31"}
 
 
 def _read(path: Path, record: type) -> dict[str, Any]:
@@ -259,8 +220,8 @@ def approve(
         numbers=numbers,
         last_day=last_day,
         protection=None if asked is None else drafted(asked),
-        penalty=float(settings["penalty"]) if asked is not None and "penalty" in settings else None,
-        parties=limits.parties_of(settings, shown(path)) or None,
+        penalty=None if asked is None else float(settings["penalty"]),
+        parties=limits.parties_of(settings, shown(path)),
         terms=limits.terms_digest(settings),
     )
 
@@ -287,7 +248,7 @@ def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
         rounds, exchanges = 400, 2
     elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
         exchanges = 10  # up to 33 in some rounds, where weights have bounds
-    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+    elif family == "subspace" and not LOSSES[terms["loss"]].convex:
         rounds, exchanges = 2 * rounds, 2
     others = sum(key in terms for key in ("test", "validation"))
     asked = rounds * (exchanges + others) + _BESIDE
@@ -320,10 +281,8 @@ def screen(paragraphs: Sequence[str]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as one text, as many as there is room for, and how many more there are."""
-    sizes = accumulate(len(name) + 2 for name in names)
-    room = sum(size <= _NAMES for size in sizes)
-    return ", ".join(names[:room]) + (f" and {len(names) - room} more" if room < len(names) else "")
+    """Names as one text, as many as there is room for."""
+    return textwrap.shorten(", ".join(names), _NAMES, break_on_hyphens=False, placeholder=" …")
 
 
 def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) -> str:
@@ -338,15 +297,13 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
     a = approval
     who = quoted(a.callers[0]) if a.callers else "A coordinator"
     run = a.run if re.fullmatch("[0-9a-f]{1,32}", a.run) else quoted(a.run)  # by files it could be any text
-    parties = (
-        f"{len(a.parties)} parties: {listed(a.parties)}" if a.parties else "its other parties are not stated"
-    )
+    parties = f"{len(a.parties or ())} parties: {listed(a.parties or ())}"
     classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
     penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
     paragraphs = [
         f"{who} asks to train a model with your {data.n_samples:,} rows and {data.n_features:,} columns.",
         f"Run {run}; {parties}.",
-        f"Model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
+        f"Model: loss {a.loss}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
         f"constraint {a.constraint}.",
     ]
     if a.protection is not None:

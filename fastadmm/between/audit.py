@@ -8,24 +8,21 @@ Answers are limited by approvals; refusals and repetitions are as many as somebo
 fills the disk with them, a day has room for some.
 """
 
-import hashlib
 import json
 import os
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastadmm.between.journal import synchronise_data
-from fastadmm.errors import FormatError
-from fastadmm.files.atomic import shown, storage_errors, synchronise, write_all
+from fastadmm.files.atomic import storage_errors, synchronise, write_all
 from fastadmm.files.reading import read_bytes
+from fastadmm.files.seal import chained, damaged, unchained
 
 #: The audit log, in the agent's directory.
 AUDIT = "audit.jsonl"
 
 _BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
-_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 
 #: Longest file that is read as a whole.
 _MOST = 1 << 34
@@ -99,8 +96,7 @@ class AuditLog:
         os.close(self._file)
 
     def _append(self, body: bytes) -> None:
-        digest = _next(self.digest, body)
-        raw = body + b', "digest": "' + digest.encode() + b'"}\n'
+        raw, digest = chained(body, self.digest)
         with storage_errors(self.path):
             end = os.lseek(self._file, 0, os.SEEK_END)
             try:
@@ -120,21 +116,14 @@ def read_audit(path: Path) -> tuple[list[dict[str, Any]], str]:
 def _verified(whole: bytes, path: Path) -> tuple[list[dict[str, Any]], str]:
     digest, entries = "", []
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
-        end = _END.search(line)
-        body = line[: end.start()] if end else b""
-        digest = _next(digest, body)
-        if end is None or end[1].decode() != digest or (number == 1 and body != _BEGIN):
-            raise FormatError(
-                f"{shown(path)}: line {number}: changed since it was written, or a line before it was; keep "
-                "the file as evidence, and move it away to begin another"
-            )
+        said = f"line {number}: changed since it was written, or a line before it was"
+        with damaged(path, "keep the file as evidence, and move it away to begin another", said):
+            body, digest = unchained(line, digest)
+            if number == 1 and body != _BEGIN:
+                raise ValueError("another header")
         if number > 1:
             entries.append(json.loads(body + b"}"))
     return entries, digest
-
-
-def _next(previous: str, body: bytes) -> str:
-    return hashlib.sha256(previous.encode() + body).hexdigest()[:32]
 
 
 def used(entries: list[dict[str, Any]], approval: str, run: str) -> dict[str, int]:

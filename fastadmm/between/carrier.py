@@ -22,7 +22,7 @@ from typing import Any
 
 from fastadmm.between.kit import INSTALL_HINT, Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
-from fastadmm.between.socket import Lost, Say, Socket
+from fastadmm.between.socket import Lost, Say, Socket, again, pauses
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
@@ -181,13 +181,13 @@ class Carrier:
 
     def _connected(self, stack: ExitStack) -> Command:
         """A session, once all sites are connected to the server: any of them may just be coming back."""
-        until = time.monotonic() + _RETURN
-        server: Command = _again(lambda: stack.enter_context(session(self.kit)), until)
-        while absent := self._absent(server):  # a session that is lost is not asked again
-            if time.monotonic() > until:
-                raise Lost(absent)
-            time.sleep(_LOOK)
-        return server
+        server = again(lambda: stack.enter_context(session(self.kit)), pauses(_RETURN, _LOOK))
+        absent = ""
+        for pause in pauses(_RETURN, _LOOK):  # a session that is lost is not asked again
+            if not (absent := self._absent(server)):
+                return server
+            time.sleep(pause)
+        raise Lost(absent)
 
     def _absent(self, server: Command) -> str:
         """Which site is not connected, in words; empty where all are."""
@@ -197,17 +197,6 @@ class Carrier:
                 where = f"{self.kit.host}:{self.kit.port}"
                 return f"site {site!r} of party {party!r} is not connected to {where}"
         return ""
-
-
-def _again(attempt: Callable[[], Any], until: float) -> Any:
-    """What an attempt gives once nothing is lost any more, or until the time is over."""
-    while True:
-        try:
-            return attempt()
-        except Lost:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_LOOK)
 
 
 if __name__ == "__main__":

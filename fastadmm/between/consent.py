@@ -73,14 +73,9 @@ def asked_file(what: str, state: Path) -> Path:
     if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what):
         raise InputError(f"{what!r}: neither a file nor an identifier of 16 or 32 digits; see 'agent status'")
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
-    text = f"nothing with identifier {what} was asked for"
-    if len(paths) > 1:
-        names = " or ".join(path.name.split(".")[-2] for path in paths[:3])
-        text = (
-            f"{len(paths)} different things were asked for {what}; approve one by its own identifier: {names}"
-        )
     if len(paths) != 1:
-        raise InputError(f"{shown(state)}: {text}; see 'agent status'")
+        found = f"{len(paths)} different things were" if paths else "nothing was"
+        raise InputError(f"{shown(state)}: {found} asked for as {what}; see 'agent status'")
     return paths[0]
 
 
@@ -286,7 +281,7 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
         files.approve(request, party, place, state / identifier / APPROVAL, some_weeks()),
         callers=[caller],
         protocol=VERSION,
-        fastadmm=terms.get("release"),
+        fastadmm=terms["release"],
     )
     delta = () if approval.protection is None else (approval.protection.delta,)
     words = run_words(approval, party, terms, spent_words(state, party, *delta))
@@ -328,8 +323,8 @@ def _consent_to_task(
     if kind == "align":
         library()  # missing, it is missed before anything is approved
     if file is None:
-        wanted = files.OF_TASK[path.stem][1].partition(";")[0]
-        raise ConfigError(f"--{'data' if trained else 'rows'}: name {wanted}")
+        wanted = "--data: name the party's features" if trained else "--rows: name the table or features"
+        raise ConfigError(wanted)
     if not file.is_file():
         raise InputError(f"{shown(file)}: there is no such file")
     if ids.get("id") is None and (kind == "align" or not h5py.is_hdf5(file)):

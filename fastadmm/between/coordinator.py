@@ -1,6 +1,7 @@
 """The coordinator of a run whose parties are elsewhere: one directory, whatever carries the questions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,10 @@ from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown, write_whole
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import check_seal, get_key, seal_of
+from fastadmm.files.seal import check_seal, damaged, get_key, seal_of
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.checkpoint import MESSAGES, read_tree, write_tree
+from fastadmm.runs.checkpoint import MESSAGES, fitting, read_tree, write_tree
 from fastadmm.runs.claim import labels_digest, of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, solver_options
 from fastadmm.runs.folder import RunFolder
@@ -59,13 +60,11 @@ def read_state(path: Path, names: Sequence[str], but: Sequence[str] = ()) -> dic
     """Inverse of :func:`write_state`, but for some arrays of the solver's."""
     with read_h5(path, _TYPE) as file:
         tree = read_tree(file, [f"solver/{key}" for key in but])
-    try:
+    with damaged(path, "begin a new run"):
         parties = {name: _correspondent(name, tree["queues"][name]) for name in names}
         if tree["log"].dtype != np.uint8:
             raise TypeError("log")
         return {"solver": tree["solver"], "parties": parties, "log": tree["log"].tobytes()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{shown(path)}: key {error}: missing or damaged; begin a new run") from None
 
 
 def _correspondent(name: str, kept: dict[str, Any]) -> Correspondent:
@@ -134,13 +133,7 @@ class Coordinator:
     @cached_property
     def journal(self) -> Journal:
         """Answers since the checkpoint."""
-        try:
-            return Journal(self.path / "answers.journal")
-        except FormatError as error:
-            if not self.by_files:
-                raise
-            text = f"or 'fastadmm coordinator repair {shown(self.path)}' asks for everything again"
-            raise FormatError(f"{error}, {text}") from None
+        return Journal(self.path / "answers.journal")
 
     def close(self) -> None:
         """Let go of files and threads."""
@@ -178,13 +171,10 @@ class Coordinator:
 
     def said(self) -> dict[str, dict[str, Any]]:
         """What parties said of themselves, when the run began."""
-        known = read_json(self.said_file)
-        try:
-            check_seal(known, known.pop("digest", None), shown(self.said_file), "begin a new run")
+        known, remedy = read_json(self.said_file), "begin a new run"
+        with damaged(self.said_file, remedy, "not our record"):
+            check_seal(known, known.pop("digest", None), shown(self.said_file), remedy)
             return {name: dict(known[name]) for name in self.elsewhere}
-        except (KeyError, TypeError, AttributeError) as error:
-            text = f"{shown(self.said_file)}: not our record: {error}; begin a new run"
-            raise FormatError(text) from None
 
     def _opened(self) -> dict[str, dict[str, Any]]:
         """Exchange 0, where it has not been made: what the run is about."""
@@ -334,15 +324,12 @@ class Coordinator:
         if spills:
             solver.spill(self.path)
         if state is not None:
-            try:
+            with ExitStack() as failed, fitting(self.checkpoint_file):
+                failed.callback(solver.close)
                 if self.config.memory is not None:
                     _read_messages(self.checkpoint_file, state["solver"], solver.method.place)
                 solver.restore(state["solver"], [])
-            except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
-                solver.close()
-                raise FormatError(
-                    f"{shown(self.checkpoint_file)}: {error}: missing, or not of this problem's shape"
-                ) from None
+                failed.pop_all()
         return solver
 
     # --- the end ------------------------------------------------------------------------------------------

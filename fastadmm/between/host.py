@@ -21,6 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, write_frame, write_json, write_whole
 from fastadmm.files.reading import read_json
+from fastadmm.files.seal import damaged
 from fastadmm.inference.between import InferenceParty
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.accounts import feature_account
@@ -89,20 +90,15 @@ class Host:
         self.approval, self.trained, self.place = approval, trained, shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
-        # With sums only: digests of the data that the run began with.
-        self._begun: dict[str, str] | None = None
 
     def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
         """The party as the last request left it."""
         self.place = place
         self._open(terms)
-        try:
+        with damaged(self.state, "begin the run again", "not what a step left"):
             self.party.restore(saved)
             if "kept" in saved:
                 self.party.kept = checked(saved, "kept", self.party.weights_shape)
-        except ValueError as error:
-            text = f"key 'party/{error}': not what a step left; begin the run again"
-            raise FormatError(f"{shown(self.state)}: {text}") from None
 
     def answer(self, asked: Request, place: str) -> dict[str, Any]:
         """All calls of a request; the answer of the last."""
@@ -110,7 +106,7 @@ class Host:
         own: dict[str, Any] = {"start": self._start, "finish": self._finish, "keep": self._keep}
         answer: dict[str, Any] = {}
         for name, arguments in asked.calls:
-            if name in ("scores", "masked_scores"):
+            if name == "scores":
                 self._load_rows(arguments["rows"])
             try:
                 answer = own[name](**arguments) if name in own else self.party.answer(name, arguments)
@@ -141,12 +137,6 @@ class Host:
             raise refused("scores", text)
         other = open_party(path)
         check_same_columns([other], [self.data], shown(path))
-        if self._begun is not None and self._begun.get(rows) != other.content_digest:
-            text = (
-                f"{shown(path)}: with sums only, features of {rows} rows are those that the run began with, "
-                "or its masks would show what has changed; give these back, or begin another run"
-            )
-            raise refused("rows", text)
         if other.row_digest != self.terms.get(rows):
             raise InputError(
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
@@ -179,8 +169,7 @@ class Host:
             raise refused("terms", f"{self.place}: {text}", FormatError)
         block, self.terms = load_block(self.data, site.streamed), terms
         if family in SUMS:
-            path = self.state / _PRIVATE_KEY
-            given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
+            given["private_key"] = kept_private_key(self.state / _PRIVATE_KEY, self.data.content_digest)
         if family in PRIVATE:
             given["books"] = self.books(terms)
         elif site.ledger is not None:  # whoever names one expects to be protected
@@ -226,20 +215,6 @@ class Host:
         known = self.run, account, data.content_digest, releases
         return Books(settings, Ledger(ledger), *known, noise, why)
 
-    def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
-        """Digests of all data that answers will depend on."""
-        found = {"train": self.data.content_digest}
-        for rows in self.site.others.keys() & terms.keys():
-            path = self.site.others[rows]
-            if path is None:
-                text = (
-                    f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
-                    "there when the run begins: if you agree, give them with --test or --validation"
-                )
-                raise refused("scores", text)
-            found[rows] = open_party(path).content_digest
-        return found
-
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         weights = self.party.weights_for("finish", kept, needed)
         # What holds for its weights the party says itself: no request has a word in it.
@@ -265,9 +240,8 @@ def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, An
     """Keep fingerprints of all parties' keys beside a party's state."""
     names = parties_of(terms, "")
     lines = [
-        f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"
-        f"{' (this party)' if m == terms['position'] else ''}: {fingerprint}"
-        for m, fingerprint in enumerate(found)
+        f"key of party {m + 1}, {name}{' (this party)' if m == terms['position'] else ''}: {fingerprint}"
+        for m, (name, fingerprint) in enumerate(zip(names, found))
     ]
     if lines:
         write_whole(state / KEYS, "\n".join(lines) + "\n", force=True)
@@ -389,11 +363,9 @@ class Applied:
     def _unproved(self, ids: np.ndarray) -> str:
         """Why exact scores break a private run's promise; empty where they do not."""
         path, data = self.directory / STATEMENT, self.home.data
-        try:
+        with damaged(path, "restore it", "not our statement"):
             statement = read_json(path)["statement"]
             mode, epsilon = statement["mode"], statement["epsilon"]
-        except (FastadmmError, KeyError, TypeError):
-            raise FormatError(f"{shown(path)}: missing, or not our statement") from None
         if mode != "fusion":
             covered = "the noise of mode 'message' covers messages, not weights"
             return f"{covered}, and scores tell the weights (T7)"

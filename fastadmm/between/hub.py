@@ -89,7 +89,7 @@ class Question:
         """Of these bytes."""
         return digest_of(self.raw)
 
-    def answer(self, raw: bytes, more: str = "") -> Message:
+    def answer(self, raw: bytes) -> Message:
         """What a party answered, if it is an answer to this request."""
         try:
             envelope = open_envelope(raw, self.most, self.place)
@@ -98,7 +98,7 @@ class Question:
             raise FormatError(f"{error}; nothing of it is kept") from None
         request, place = self.request, self.place
         if found.request != self.digest and (isinstance(found, Message) or found.request != schema.UNREAD):
-            raise FormatError(f"{place}: answers another request than ours{more}")
+            raise FormatError(f"{place}: answers another request than ours")
         if isinstance(found, schema.Refusal):
             text = f"{place}: refused ({found.code}): {schema.CODES[found.code]}"
             raise schema.refused(found.code, text)
@@ -201,8 +201,7 @@ class Hub(Elsewhere):
         self._left -= 1
         if len(parts) != len(asked):
             raise FormatError(f"{shown(self.journal.path)}: exchange {number} is of other parties")
-        more = "; other settings, labels or program than the run began with" if self.replaying else ""
-        return [question.answer(raw, more) for raw, question in zip(parts, asked)]
+        return [question.answer(raw) for raw, question in zip(parts, asked)]
 
     def _asked(self, asked: Sequence[Question], number: int) -> list[Message]:
         """Answers of a new exchange, from all parties at once."""

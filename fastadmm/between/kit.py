@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastadmm.between import nvflare_app as app
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import write_json
 from fastadmm.files.reading import read_json
+from fastadmm.files.seal import damaged
 
 #: Classes that a job may name.
 ALLOWED = (
@@ -82,10 +83,8 @@ def open_kit(path: str | Path) -> Kit:
         file = path / "startup" / f"fed_{kind}.json"
         if file.exists():
             content = read_json(file)
-            try:
+            with damaged(file, "provision the kits again", "not as NVFlare 2.9 writes it"):
                 return _described(path, kind, content)
-            except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise FormatError(f"{file}: not as NVFlare 2.9 writes it: {error!r}") from None
     raise InputError(
         f"{path}: no NVFlare kit, which has startup/fed_server.json, fed_client.json or fed_admin.json"
     )

@@ -48,7 +48,7 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
     """Remember among whom these data are added up; refuse others than before unless the owner allows it."""
     if terms["family"] not in SUMS:
         return
-    names = sorted(parties_of(terms, place)) or [f"not stated in run {run}"]
+    names = sorted(parties_of(terms, place))
     own = {"run": run, "members": names, **_described(data)}
     with _opened(memory_folder() / _MEMBERS) as memory:
         before = [one for one in memory.entries if _same(one, own)]

@@ -5,6 +5,7 @@ coordinator is in the process that executes the recipe. In the simulator each si
 production the owners' own agents answer.
 """
 
+import math
 import os
 import threading
 import time
@@ -16,16 +17,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fastadmm.between.consent import agree, approve_fingerprints
+from fastadmm.between.consent import agree
 from fastadmm.between.coordinator import RUN
-from fastadmm.between.host import KEYS
 from fastadmm.between.kit import ALLOWED, INSTALL_HINT, fill_job
 from fastadmm.between.nvflare_app import END, HELLO, SIMULATED, write_socket
-from fastadmm.between.socket import Lost, Say, Socket
+from fastadmm.between.socket import Lost, Say, Socket, again, pauses
 from fastadmm.between.train import Setup, begun, persistent, setup_of, train_run
-from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
+from fastadmm.errors import ConfigError, StorageError, WaitingError
 from fastadmm.files.atomic import storage_errors, write_json
-from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.reading import read_json
 from fastadmm.runs.config import read_config
 from fastadmm.store.party_file import open_party
 
@@ -36,11 +36,8 @@ except ImportError:  # which is said where a recipe is made
 
 __all__ = ["VerticalGLMRecipe"]
 
-#: Approves in the simulator whatever the coordinator asks, as an owner does who confirms what is shown.
-ASKED = "asked"
-
-#: What a site's own configuration may have: options of ``agent run``, and how it approves.
-_KEYS = ("approval", "data", "ledger", "test", "threads", "validation")
+#: What a site's own configuration may have: options of ``agent run``.
+_KEYS = ("data", "ledger", "test", "threads", "validation")
 
 #: Seconds between two looks at a job that begins, or at approvals, and until a job has begun.
 _LOOK, _PAUSE, _BEGIN = 0.1, 5.0, 300.0
@@ -49,10 +46,10 @@ _LOOK, _PAUSE, _BEGIN = 0.1, 5.0, 300.0
 class VerticalGLMRecipe(Recipe):
     """Train a generalised linear model of all sites' columns, of which each site keeps its own.
 
-    Its ``execute`` takes an environment of NVFlare. In the simulator every site names its data, and approves:
-    ``set_per_site_config(recipe, {"site-1": {"data": "bank.h5", "approval": "asked"}, ...})``. In production
-    agents run at the sites (``fastadmm agent run``), and ``config`` has the table ``federation`` of
-    ``fastadmm federate train``.
+    Its ``execute`` takes an environment of NVFlare. In the simulator every site names its data and
+    approves what is asked: ``set_per_site_config(recipe, {"site-1": {"data": "bank.h5"}, ...})``. In
+    production agents run at the sites (``fastadmm agent run``), and ``config`` has the table ``federation``
+    of ``fastadmm federate train``.
 
     Parameters
     ----------
@@ -170,14 +167,15 @@ class VerticalGLMRecipe(Recipe):
         sites, named = list(env.clients or [f"site-{k + 1}" for k in range(env.num_clients)]), self._sites()
         if sorted(sites) != sorted(named):
             raise ConfigError(f"SimEnv: has the sites {', '.join(sites)}, not {', '.join(named)}")
+        if self._values.get("secrecy") == "sums":
+            raise ConfigError(
+                f"{self._place}: key 'secrecy': nobody compares keys in the simulator; leave it out"
+            )
         addresses = {}
         for site in named:
             own = self._own.get(site, {})
             if "data" not in own:
                 raise ConfigError(f"site {site!r}: key 'data' is missing: name the party's features")
-            if own.get("approval") != ASKED:
-                text = f"in the simulator {ASKED!r}: it approves what is asked"
-                raise ConfigError(f"site {site!r}: key 'approval': {text}")
             addresses[open_party(Path(own["data"])).name] = f"nvflare:{site}"
         table = dict(self._values.get("federation", {"parties": addresses}))
         for party, address in addresses.items():
@@ -198,8 +196,8 @@ class VerticalGLMRecipe(Recipe):
             write_socket(local, relay)
             sites = {site: {"state": str(workspace / site / "state")} for site in self._own}
             for site, own in self._own.items():
-                for key in own.keys() - {"approval"}:
-                    sites[site][key] = own[key] if key == "threads" else os.path.abspath(own[key])
+                for key, value in own.items():
+                    sites[site][key] = value if key == "threads" else os.path.abspath(value)
             write_json(local / SIMULATED, sites)
 
     def _train_simulated(self, setup: Setup, relay: Socket, workspace: Path, ended: threading.Event) -> None:
@@ -221,18 +219,7 @@ class VerticalGLMRecipe(Recipe):
             for site, own in self._own.items():
                 agree(folder.path / RUN, Path(own["data"]), workspace / site / "state")
             with folder.held():
-                try:
-                    train_run(folder, ask, self._say)
-                except InputError as error:
-                    if error.refusal != "keys":
-                        raise
-                    # With sums only, as the owners would tell each other.
-                    run = read_json(folder.path / RUN)["run"]
-                    for state in (workspace / site / "state" for site in self._own):
-                        keys = read_bytes(state / run / KEYS).decode().splitlines()
-                        theirs = [key.split(": ")[1] for key in keys if "(this party)" not in key]
-                        approve_fingerprints(run, theirs, state)
-                    train_run(folder, ask, self._say)
+                train_run(folder, ask, self._say)
         finally:
             with suppress(Lost):
                 relay.ask("", END, _PAUSE)
@@ -249,28 +236,20 @@ class VerticalGLMRecipe(Recipe):
         relay = Socket(setup.nvflare[1])
         _begun(relay, lambda: str(run.get_status()).startswith("FINISHED"))
         with setup.opened(self._say) as ask, folder.held():
-            told = ""
-            while True:
-                try:
-                    train_run(folder, ask, self._say)
-                    # NVFlare has nothing of the result.
-                    run.get_result = lambda timeout=0.0, clean_up=True: str(folder.path)
-                    return run
-                except WaitingError as error:
-                    if told != str(error):
-                        self._say(f"waiting: {error}")
-                        told = str(error)
-                    time.sleep(_PAUSE)
+            train = partial(train_run, folder, ask, self._say)
+            again(train, pauses(math.inf, _PAUSE), self._say, kinds=(WaitingError,), words="waiting: {}")
+        # NVFlare has nothing of the result.
+        run.get_result = lambda timeout=0.0, clean_up=True: str(folder.path)
+        return run
 
 
 def _begun(relay: Socket, ended: Callable[[], bool]) -> bool:
     """Whether a job has begun, before it has ended."""
-    until = time.monotonic() + _BEGIN
-    while not ended():
+    for pause in pauses(_BEGIN, _LOOK):
+        if ended():
+            break
         with suppress(Lost):
             relay.ask("", HELLO, _PAUSE)
             return True
-        if time.monotonic() > until:
-            break
-        time.sleep(_LOOK)
+        time.sleep(pause)
     return False

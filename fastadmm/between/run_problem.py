@@ -15,13 +15,12 @@ from fastadmm.method.scheme import Scheme
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver, private_solver
-from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import choose_loss, early_stopping_on, problem_on, rows_of
 from fastadmm.runs.plan import Plan, check_limit, make_plan
-from fastadmm.runs.result import certificate_of, label_account_of, statement_of
+from fastadmm.runs.result import common_of, label_account_of, statement_of
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -149,20 +148,12 @@ def solver_of_private(
 
 def shared_part(solver: Run, result: SolveResult, labels: LabelData, model_id: str) -> SharedPart:
     """What the coordinator has of a model."""
-    problem, statement = solver.problem, statement_of(solver)
+    names = solver.problem.names
     return SharedPart(
-        loss=problem.loss.text,
-        task=problem.loss.task,
-        lam=problem.recorded_lam,
-        intercept=result.intercept,
-        classes=labels.classes,
-        names=problem.names,
-        n_features=[int(block.shape[1]) for block in problem.blocks],
-        scales=solver.held_weights(result.weights)[1] or [1.0] * len(problem.names),
-        certificate=certificate_of_model(certificate_of(result), statement),
-        penalty=problem.describe_penalty(),
-        privacy=statement,
-        model_id=model_id,
+        names=names,
+        n_features=[int(block.shape[1]) for block in solver.problem.blocks],
+        scales=solver.held_weights(result.weights)[1] or [1.0] * len(names),
+        **common_of(solver, result, labels, model_id),
     )
 
 

@@ -237,23 +237,25 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     keys = ("run", "party", "number", "previous", "answered", "calls")
     check_head(head, keys, kind, place)
     number, previous, items = head["number"], head["previous"], head["calls"]
-    if type(previous) is not int or not -1 <= previous < number + (number == 0):
-        raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
+    if not (
+        type(previous) is int
+        and -1 <= previous < number + (number == 0)
+        and isinstance(items, list)
+        and 0 < len(items) <= most
+        and not (is_task and number != 0)
+        and all(isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in items)
+    ):
+        raise ProtocolError(f"{place}: not 1 to {most} calls after an earlier exchange")
     if head["answered"] != "":
         check_digest(head["answered"], "answered", place)
-    if not isinstance(items, list) or not 0 < len(items) <= most or (is_task and number != 0):
-        raise ProtocolError(f"{place}: 'calls' is no list of 1 to {most} calls")
     calls: list[Asked] = []
     unknown = f"is unknown here; {table.OTHER_VERSION}"
-    for item in items:
-        if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
-            raise ProtocolError(f"{place}: a call is not a name and arguments")
-        name, where = item[0], f"{place}: call {item[0]!r}"
+    for name, packed in items:
         if name not in known:
             raise ProtocolError(f"{place}: call {name[:80]!r} {unknown}", "call")
-        arguments = body.values(item[1])
+        arguments = body.values(packed)
         rules = table.rule_fields(known[name], n_samples)[0]
-        judged(table.check_values, arguments, rules, where, unknown)
+        judged(table.check_values, arguments, rules, f"{place}: call {name!r}", unknown)
         calls.append((name, arguments))
     body.end()
     if is_task and "run" in arguments:
@@ -287,10 +289,9 @@ def message_of(envelope: Envelope, place: str) -> Message:
 
 def _refusal_of(head: dict[str, Any], body: Body, place: str) -> Refusal:
     keys = [one.name for one in fields(Refusal)]
-    if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
-        raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
-    if type(head["number"]) is not int or not isinstance(head["party"], str):
-        raise ProtocolError(f"{place}: a refusal that names no exchange")
+    types = [type(head.get(key)) for key in ("code", "number", "party")]
+    if head.keys() != {"kind", *keys} or types != [str, int, str] or head["code"] not in CODES:
+        raise ProtocolError(f"{place}: a refusal with a code that is unknown here, or of no exchange")
     check_digest(head["request"], "request", place)
     body.end()
     return Refusal(*(head[key] for key in keys))

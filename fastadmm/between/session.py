@@ -30,7 +30,7 @@ from fastadmm.between.schema import Message, Request, refused
 from fastadmm.conversation.calls import check_answer
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.seal import get_key
+from fastadmm.files.seal import damaged, get_key
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.h5file import create_h5, read_h5
@@ -72,15 +72,13 @@ class PartyState:
         """Inverse of :meth:`write`."""
         with read_h5(path, _STATE) as file:
             tree = read_tree(file)
-        try:
+        with damaged(path, "restore a backup", "not what a step left"):
             told = [get_key(tree, key, kind, shown(path)) for key, kind in _TYPES.items()]
             if tree["message"].dtype != np.uint8:
                 raise TypeError("message")
             answered = Answered(**tree["answered"])
             told += [tree["settings"], tree["party"], tree["message"].tobytes(), answered]
             return cls(*told)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"{shown(path)}: {error}: not what a step left; restore a backup") from None
 
 
 #: Of what a state says of itself.
@@ -239,12 +237,7 @@ class Session:
             text = f"{place}: another request {number} than the one answered before"
             raise refused("changed", text)
         if asked.previous != number or asked.number <= number or (number < 0 and asked.number != 0):
-            text = (
-                f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
-                f"answered is {number}"
-            )
-            more = "; 'fastadmm coordinator repair' asks for the ones between again" * self._by_files
-            raise refused("order", text + more)
+            raise refused("order", f"{place}: does not follow request {number}, the last one answered")
         if number >= 0 and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", text)
@@ -274,7 +267,7 @@ class Session:
         if known not in (None, now):
             text = f"{shown(approval.path)}: key 'protocol' is {known}, but messages are {now}"
             raise refused("version", text)
-        if terms.get("table") != schema.table_digest():
+        if terms["table"] != schema.table_digest():
             text = "the coordinator's table of calls is another: install the same version of fastadmm"
             raise refused("version", f"{place}: {text}")
 

@@ -16,15 +16,17 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
+
+T = TypeVar("T")
 
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
@@ -69,6 +71,37 @@ class Lost(FastadmmError, ConnectionError):
     exit_code = ExitCode.STORAGE
 
 
+def pauses(seconds: float, each: float) -> Iterator[float]:
+    """Equal pauses, until so many seconds from now are over."""
+    end = time.monotonic() + seconds
+    return iter(lambda: max(0.0, min(each, end - time.monotonic())), 0.0)
+
+
+def again(
+    attempt: Callable[[], T],
+    between: Iterable[float],
+    say: Say = lambda line: None,
+    *,
+    over: threading.Event | None = None,
+    kinds: tuple[type[Exception], ...] = (Lost,),
+    words: str = "{}; next attempt in {:g} s",
+) -> T:
+    """What an attempt gives, which is made again after each pause until all is over; the last is final."""
+    told, rest = "", iter(between)
+    while True:
+        try:
+            return attempt()
+        except kinds as error:
+            if (pause := next(rest, None)) is None:
+                raise
+            text = words.format(error, pause)
+            if text != told and not (over and over.is_set()):
+                say(text)
+            told = text
+            if (over.wait if over else time.sleep)(pause):
+                raise
+
+
 def seconds_left() -> float | None:
     """Within a handler: seconds until the asker gives up; None where it waits for ever."""
     until = _until.get()
@@ -97,10 +130,8 @@ class Socket:
             reason = _REASONS[min(status, _FAILED)]
         except TimeoutError:
             reason = f"no answer within {seconds or 0:g} s"
-        except PermissionError:
-            reason = "this user may not write to that socket"
-        except OSError:
-            reason = "nobody answers there" if self.path.is_socket() else "there is no such socket"
+        except OSError as error:
+            reason = error.strerror or "the connection has ended"
         raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
 
     def __del__(self) -> None:
@@ -143,14 +174,11 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._ended = threading.Event()
         made.chmod(0o660)
         os.link(made, path)
-        self._file = path.lstat()  # somebody may put another in its place
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
         """Take no more questions, let those under way end, and remove the socket's file."""
-        with suppress(FileNotFoundError):
-            if os.path.samestat(self.path.lstat(), self._file):
-                self.path.unlink()
+        self.path.unlink(missing_ok=True)
         self._ended.set()
         self.shutdown()
         self.server_close()
@@ -278,14 +306,9 @@ def _hurry(connection: socket.socket, until: float) -> None:
 
 
 def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
-    """As much as there is room for in one go, without a copy: whoever waits for it wakes up once."""
+    """All in one go: whoever waits for it wakes up once."""
     _hurry(connection, until)
-    sent = connection.sendmsg(parts)
-    for part in parts:
-        if sent < len(part):
-            _hurry(connection, until)
-            connection.sendall(memoryview(part)[sent:])
-        sent = max(0, sent - len(part))
+    connection.sendall(b"".join(parts))
 
 
 def _receive(connection: socket.socket, size: int, until: float) -> bytes:

@@ -18,7 +18,7 @@ from fastadmm.between.hub import Ask, Elsewhere, Letters, Waiting, ask_by_file
 from fastadmm.between.kit import open_kit
 from fastadmm.between.nvflare_app import SERVER_NAME
 from fastadmm.between.schema import approve_command
-from fastadmm.between.socket import Lost, Say, Socket
+from fastadmm.between.socket import Lost, Say, Socket, again
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
@@ -94,16 +94,8 @@ class Setup:
 
 def persistent(ask: Callable[[], bytes], say: Say, over: threading.Event) -> bytes:
     """An answer, which is asked for again where a party was lost, until all is over: it may come back."""
-    for pause in PAUSES:
-        try:
-            return ask()
-        except Lost as error:
-            if not over.is_set():
-                say(f"{error}; next attempt in {pause:g} s")
-            if over.wait(pause):
-                raise
     try:
-        return ask()
+        return again(ask, PAUSES, say, over=over)
     except Lost as error:
         raise Lost(f"{error}; the same command goes on where this has ended") from None
 

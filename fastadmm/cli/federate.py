@@ -39,31 +39,16 @@ def _say(line: str) -> None:
 _TASK = opt.written("DIR", ...)
 _WAIT = opt.option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
-#: Seconds between two questions to parties whose answer is missing, at first and at most.
-_FIRST, _PAUSE = 0.5, 10.0
+#: Seconds between two questions to parties whose answer is missing.
+_PAUSE = 2.0
 
 
 def _waiting(wait: str | None, go: Callable[[], T]) -> T:
     """Ask again until all parties are there and have approved, or the time is over."""
-    import time
+    from fastadmm.between.socket import Lost, again, pauses
 
-    from fastadmm.between.socket import Lost
-
-    end = time.monotonic() + (0.0 if wait is None else opt.seconds_of(wait, "--wait"))
-    told, pause = set[str](), _FIRST
-    while True:
-        try:
-            return go()
-        except (WaitingError, Lost) as error:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise
-            if (text := str(error)) not in told:
-                _say(f"fastadmm: waiting: {text}")
-                told.add(text)
-                pause = _FIRST
-            time.sleep(min(pause, left))
-            pause = min(2.0 * pause, _PAUSE)
+    each = pauses(0.0 if wait is None else opt.seconds_of(wait, "--wait"), _PAUSE)
+    return again(go, each, _say, kinds=(WaitingError, Lost), words="fastadmm: waiting: {}")
 
 
 @group.command()

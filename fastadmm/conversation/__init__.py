@@ -25,6 +25,6 @@ Rules
   those of this process get it back by
   :meth:`~fastadmm.method.method.Method.restore_parties`.
 
-CONTRIBUTING.md says how to add a call or a method. A new argument of ``start`` is optional: older releases do
-not send it. Tests compare the bits by files with those in one process (``tests/test_rounds_by_files.py``).
+CONTRIBUTING.md says how to add a call or a method. Tests compare the bits by files with those in one process
+(``tests/test_rounds_by_files.py``).
 """

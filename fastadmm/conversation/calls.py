@@ -59,6 +59,12 @@ class Field:
     shape: tuple[int, ...] | None  # of an array, -1 for any length; None for a scalar
     dtype: str = ""  # of an array
 
+    @property
+    def expected(self) -> str:
+        """What fits, in the table's words."""
+        shape = f" {self.shape} of {self.dtype}, finite".replace("-1", "any")
+        return self.kind if self.shape is None else self.kind + shape
+
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
 _MULTINOMIAL = ("multinomial_subspace", "multinomial_admm", "multinomial_proximal")
@@ -94,14 +100,14 @@ _PROVE = "eps: nonnegative, reach: nonnegative, about_mean: flag, kept: flag"
 #: number of words of 8 bytes, which only a sum over all parties gives a meaning; "word rows": N of them;
 #: "paired word rows": 2 N.
 CALLS: dict[str, CallRule] = {
-    # Older releases do not say "loss". "privacy": settings as JSON; "test", "validation": row digests of what
-    # will be scored; "release": the coordinator's version; "table": digest of this one; "parties": all names.
+    # "privacy": settings as JSON; "test", "validation": row digests of what will be scored; "release": the
+    # coordinator's version; "table": digest of this one; "parties": all names.
     "start": _rule(
         ("",),
         "family: text, regularization: positive, x_update: text, regularizer: text, l1_ratio: number, "
-        "constraint: text, n_samples: count, row_digest: text, position: count, loss: text?, "
-        "penalty: nonnegative?, privacy: text?, test: text?, validation: text?, "
-        "n_classes: positive count?, release: text?, table: text?, parties: names?",
+        "constraint: text, n_samples: count, row_digest: text, position: count, loss: text, "
+        "penalty: nonnegative, privacy: text?, test: text?, validation: text?, "
+        "n_classes: positive count?, release: text, table: text, parties: names",
         "n_features: positive count, kind: text, reason: text",
     ),
     "set_metric": _rule(
@@ -196,11 +202,6 @@ CALLS: dict[str, CallRule] = {
         "rows: many word rows, numbers: words",
     ),
     "orthonormalise": _rule(SUMS, "factors: matrix, kept: count"),
-    "masked_scores": _rule(
-        SUMS,
-        "exchange: positive count, rows: text, coefficients: vector?, step: positive",
-        "rows: words",
-    ),
     # The message of the weights as they will be written, and what they add to the gap of a dual vector.
     "prove": _rule(
         ("subspace", "admm", "proximal"),
@@ -354,9 +355,8 @@ def check_values(
             if rule.required:
                 raise FormatError(f"{place}: {key!r} is missing")
             continue
-        reason = _fault(values[key], rule)
-        if reason:
-            raise FormatError(f"{place}: {key!r} {reason}")
+        if not _fits(values[key], rule):
+            raise FormatError(f"{place}: {key!r} is not as expected: {rule.expected}")
 
 
 def check_answer(
@@ -370,19 +370,13 @@ def check_answer(
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
         return
-    for key in ("first", "second"):
-        if (key in answer) != (f"{key}_scale" in answer):
-            raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
-    if "second" in answer and "first" not in answer:
-        raise FormatError(f"{place}: a second message without a first")
-    if "other" in answer and not ("message" in answer and "also" in call[1]):
-        raise FormatError(f"{place}: 'other' is a message that was not asked for")
-    if call[0] == "contribute":
-        if len(answer) != 1:
-            raise FormatError(f"{place}: one of 'scores' and 'class_scores' is needed")
-        (scores,) = answer.values()
-        if len(scores) != (n := call[1]["n_samples"]):
-            raise FormatError(f"{place}: scores of {len(scores)} rows instead of {n}")
+    if (
+        any((key in answer) != (f"{key}_scale" in answer) for key in ("first", "second"))
+        or ("second" in answer and "first" not in answer)
+        or ("other" in answer and not ("message" in answer and "also" in call[1]))
+        or (call[0] == "contribute" and len(answer) != 1)
+    ):
+        raise FormatError(f"{place}: {', '.join(sorted(answer))} do not go together, or were not asked for")
     for key, shape in _shapes(call, answer, n_samples, place, shared).items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} instead of {shape}")
@@ -405,6 +399,8 @@ def _shapes(
         shapes["numbers"] = (_WORDS_EACH * _MASKED[name](asked),)
     if "units" in asked:
         shapes["rows"] = (len(asked["units"]) * n_samples,)
+    if name == "contribute":
+        shapes |= {"scores": (asked["n_samples"],), "class_scores": (asked["n_samples"], -1)}
     if name == "bend":
         shapes |= {"slope": (k,), "exact": (k, k), "above": (k, k)}
     fresh = sum(key in answer for key in ("first", "second", "message")) if name == "respond_pair" else 0
@@ -460,50 +456,34 @@ def _shapes_of_directions(
     return shapes
 
 
-def _fault(value: Any, rule: Field) -> str:
-    """What is wrong with a value; empty if nothing is."""
+def _fits(value: Any, rule: Field) -> bool:
+    """Whether a value is of its kind."""
+    kind, is_flag = rule.kind, isinstance(value, (bool, np.bool_))
     if rule.shape is not None:
-        return _array_fault(value, rule)
-    kind = rule.kind
+        return _array_fits(value, rule, rule.shape)
     if kind in ("text", "names"):
         most = _LONGEST if kind == "text" else _LONGEST_NAMES
-        good = isinstance(value, str) and len(value) <= most and value.isprintable()
-        return "" if good else "is not a line of text"
-    if kind == "flag":
-        return "" if isinstance(value, (bool, np.bool_)) else "is not true or false"
-    if isinstance(value, (bool, np.bool_)):
-        return "is not a number"
+        return isinstance(value, str) and len(value) <= most and value.isprintable()
+    if kind == "flag" or is_flag:
+        return kind == "flag" and is_flag
     if kind.endswith("count"):
-        least = 1 if kind == "positive count" else 0
-        good = isinstance(value, int) and least <= value < 2**31
-        return "" if good else f"is not a whole number from {least} on"
+        return isinstance(value, int) and ("positive" in kind) <= value < 2**31
     if not isinstance(value, (float, int)):
-        return "is not a number"
+        return False
     if kind.endswith("bound") and value == math.inf:
-        return ""  # a conjugate is infinite outside its domain
-    if not abs(value) <= _LARGEST:
-        return f"is {value:.6g}: not finite, or too large"
-    if kind == "positive" and not value > 0.0:
-        return f"is {value:.6g}, not positive"
-    if kind.startswith(("nonnegative", "fraction")) and not value >= 0.0:
-        return f"is {value:.6g}, below zero"
-    if kind == "fraction" and value > 1.0:
-        return f"is {value:.6g}, above one"
-    return ""
+        return True  # a conjugate is infinite outside its domain
+    low = 0.0 if kind.startswith(("nonnegative", "fraction", "positive")) else -_LARGEST
+    high = 1.0 if kind == "fraction" else _LARGEST
+    return low <= value <= high and not (kind == "positive" and value == 0.0)
 
 
-def _array_fault(value: Any, rule: Field) -> str:
-    shape = rule.shape or ()
-    good = isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype) and value.ndim == len(shape)
-    if not good or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
-        what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[-1]} numbers"
-        each = " for each class" if len(shape) == 2 and shape[1] >= 0 else ""
-        return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes{each}"
+def _array_fits(value: Any, rule: Field, shape: tuple[int, ...]) -> bool:
+    if not (isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype)):
+        return False
+    if value.ndim != len(shape) or any(n not in (-1, m) for n, m in zip(shape, value.shape)):
+        return False
     if rule.kind == "bytes":
-        return ""
+        return True
     low, high = float(value.min(initial=0.0)), float(value.max(initial=0.0))
-    if not (low >= -_LARGEST and high <= _LARGEST):  # NaN is neither
-        return "holds NaN, infinity or a number that is too large"
-    if rule.kind == "positive rows" and not (value > 0.0).all():
-        return "is not positive"
-    return ""
+    inside = low >= -_LARGEST and high <= _LARGEST  # NaN is neither
+    return inside and (rule.kind != "positive rows" or bool((value > 0.0).all()))

@@ -12,13 +12,10 @@ from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.errors import InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import new_private_key
-from fastadmm.secrecy.masks import add_up, from_grid, from_whole, grid_limit, grid_step
+from fastadmm.secrecy.masks import add_up, from_grid, from_whole, grid_limit
 
 #: Rounding of a sum of squares that a party computes, as a share.
 _ROUNDING = 2.0**-50
-
-#: Scores of held-out rows may be so many times what training rows allow.
-_OTHER_ROWS = 2.0**16
 
 
 class Sums:
@@ -52,13 +49,6 @@ class Sums:
         """Norm of all features: bounds what a combination of a row's features with weights of norm 1 is."""
         _, (squares,) = yield from self.ask("sum_squares")
         return (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
-
-    def scores(self, rows: str, reach: float, **needed: Any) -> Talk[list[np.ndarray]]:
-        """Sum of all parties' shares of the predictor of some rows, as one."""
-        step = grid_step(_OTHER_ROWS * reach, self.n_parties)
-        found, _ = yield from self.ask("masked_scores", step, rows=rows, **needed)
-        self.check_range(float(np.abs(found).max(initial=0.0)), step)
-        return [found]
 
     def check_range(self, size: float, step: float) -> None:
         """Refuse a sum in which a party's number may be the end of the range that it was beyond."""

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import FormatError
+from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 
 #: Key of the table ``provenance`` of a configuration with its digest.
@@ -25,6 +27,17 @@ def check_seal(document: Mapping[str, Any], seal: Any, place: str, remedy: str) 
     """Refuse a document that was changed after it was sealed."""
     if seal is not None and seal != seal_of(document):
         raise FormatError(f"{place}: damaged, or changed since it was written (its digest differs); {remedy}")
+
+
+@contextmanager
+def damaged(path: Path, remedy: str, said: str = "damaged") -> Iterator[None]:
+    """Say in one line that a file does not hold what it should, and what to do."""
+    try:
+        yield
+    except FastadmmError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{shown(path)}: {said} ({error!r}); {remedy}") from None
 
 
 def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -> None:
@@ -68,6 +81,28 @@ def check_table(table: Mapping[str, Any], schema: Mapping[str, Any], place: str)
             value = get_key(table, name, int if wanted is POSITIVE else wanted, place)
             if wanted is POSITIVE and value < 1:
                 raise FormatError(f"{place}: key {name!r}: {value} is not positive")
+
+
+#: How a line of a chained log ends.
+_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
+
+
+def chained(body: bytes, previous: str) -> tuple[bytes, str]:
+    """A line of JSON with a digest of itself and of the line before, and that digest."""
+    digest = hashlib.sha256(previous.encode() + body).hexdigest()[:32]
+    return body + b', "digest": "' + digest.encode() + b'"}\n', digest
+
+
+def unchained(line: bytes, previous: str) -> tuple[bytes, str]:
+    """Inverse of :func:`chained`, without the line's end; what was changed is a ValueError."""
+    end = _END.search(line, max(0, len(line) - 64))
+    if end is None:
+        raise ValueError("it has no digest")
+    body = line[: end.start()]
+    whole, digest = chained(body, previous)
+    if whole[:-1] != line:
+        raise ValueError("its digest is another: the line or one before it was changed")
+    return body, digest
 
 
 def digest_of_files(directory: Path, pattern: str = "*") -> dict[str, str]:

@@ -135,10 +135,6 @@ class MaskedDirectionParty(GatedParty, DirectionParty):
         squares = float(self.block.column_squares(self.engine).sum())
         return self.sealed(np.empty(0), 1.0, [squares])
 
-    def masked_scores(self, exchange: int, rows: str, step: float, **needed: Any) -> dict[str, Any]:
-        """This party's share of the predictor of some rows, masked."""
-        return self.sealed(self.scores(rows, **needed)["scores"], step, [])
-
     def prove_masked(
         self, exchange: int, u: np.ndarray, eps: float, scale: float, kept: bool, step: float, **needed: Any
     ) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from fastadmm.files.atomic import (
     write_all,
 )
 from fastadmm.files.modes import lock_file
+from fastadmm.files.seal import chained, unchained
 from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Charge
 
 FORMAT = "fastadmm-privacy-ledger"
@@ -50,8 +51,6 @@ _HEADER = re.compile(
     + rb'"(2\.0"|2\.1", "delta": (?:null|[0-9.e-]+))'
     + rb', "heads": \["([^"]*)", "([^"]*)"\]\}'
 )
-_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
-_END_BYTES = len(', "digest": ""}') + 32
 _HEAD_BYTES = 10 + 1 + 32 + 1 + 8
 
 
@@ -92,16 +91,6 @@ def _header(before: bytes, delta: float | None) -> tuple[bytes, str]:
 def _start(before: bytes, said: bytes) -> str:
     """Digest that the first line continues; `said` is what the header says between version and heads."""
     return hashlib.sha256(before + _BEGIN + said.removesuffix(b'"')).hexdigest()[:32]
-
-
-def _next(previous: str, body: bytes) -> str:
-    return hashlib.sha256(previous.encode() + body).hexdigest()[:32]
-
-
-def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
-    body = json.dumps(values, allow_nan=False).encode()[:-1]
-    digest = _next(previous, body)
-    return body + b', "digest": "' + digest.encode() + b'"}\n', digest
 
 
 class LedgerFile:
@@ -169,7 +158,7 @@ class LedgerFile:
         digests = list(state.digests)
         for said in (limit, *charges):
             if said is not None:
-                line, digest = _line_bytes(asdict(said), digests[-1])
+                line, digest = chained(json.dumps(asdict(said), allow_nan=False).encode()[:-1], digests[-1])
                 raw += line
                 digests.append(digest)
         file.truncate(state.size)  # what a kill left of a line that was never acted upon
@@ -215,13 +204,8 @@ def _parse(raw: bytes) -> _State:
             elif state.places is None:
                 found.append((number, line, True))
             else:
-                end = _END.search(line, max(0, len(line) - _END_BYTES))
-                if end is None:
-                    raise ValueError("it has no digest")
-                body = line[: end.start()]
-                state.digests.append(_next(state.digests[-1], body))
-                if state.digests[-1] != end[1].decode():
-                    raise ValueError("its digest is another: the line or one before it was changed")
+                body, digest = unchained(line, state.digests[-1])
+                state.digests.append(digest)
                 found.append((number, body + b"}", False))
             at += len(line) + 1
         if state.places is None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise, write_whole
+from fastadmm.files.seal import damaged
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
@@ -134,12 +135,8 @@ class Releases:
             _remove(pending)
         else:
             self._use(pending, path, _draw_of(values), payment)
-        try:
+        with damaged(path, _ADVICE, "not a released message, or damaged"):
             return build(values)
-        except (KeyError, ValueError, TypeError) as error:
-            raise FormatError(
-                f"{shown(path)}: not a released message, or damaged: {error}; {_ADVICE}"
-            ) from None
 
     def _use(self, pending: Path, path: Path, draw: str, payment: Payment) -> None:
         """Charge, rename, synchronise: from here on the release counts as made."""

@@ -13,12 +13,12 @@ from fastadmm.errors import ConfigError
 from fastadmm.figures import numbers
 from fastadmm.figures.numbers import format_number, metric_label, plain_value, round_up
 from fastadmm.files.atomic import shown, write_whole
+from fastadmm.files.seal import damaged
 from fastadmm.judging.judgement import event_in
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports import plots
 from fastadmm.reports.records import RunRecords, published, read_records
 from fastadmm.runs.export import read_coefficients
-from fastadmm.runs.folder import damaged
 from fastadmm.store.model import open_shared_part
 
 #: A number of the page: its label, itself, and a note below it.

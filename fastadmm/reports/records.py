@@ -17,11 +17,12 @@ from fastadmm.figures import numbers
 from fastadmm.figures.numbers import NONE, format_number, metric_label, plain_value, told
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, parse_json, read_bytes
+from fastadmm.files.seal import damaged
 from fastadmm.privacy.published import KEPT_BACK, config_of, fixed_result, is_private, settings_of
 from fastadmm.privacy.statement import PrivacyStatement, rounded_up
 from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import damaged, document_in
+from fastadmm.runs.folder import document_in
 from fastadmm.settings.keys import OBJECTIVE
 from fastadmm.worth.coalitions import Worth, read_worth
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.reading import retried
-from fastadmm.files.seal import check_files, digest_of_files
+from fastadmm.files.seal import check_files, damaged, digest_of_files
 from fastadmm.runs.folder import document_in
 from fastadmm.solver.run import Run
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
@@ -184,13 +185,18 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
                 raise FormatError(f"{place}: attribute 'round' differs from the coordinator's")
             tree = read_tree(file).items()
             parties.append({key: value for key, value in tree if isinstance(value, np.ndarray)})
-    try:
+    with fitting(path):
         solver.restore({**saved, "rows": Rows(path, digests, keys)} if keys else saved, parties)
-    except InputError as error:
-        raise InputError(f"{shown(path)}: {error}") from None
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
-        # Files of a checkpoint lack something, or are of another problem: which file is not known here.
-        raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Say of which checkpoint it is what a run cannot go on from."""
+    with damaged(path, "train anew", "a part is missing, or not of this problem's shape"):
+        try:
+            yield
+        except (InputError, FormatError) as error:
+            raise type(error)(f"{shown(path)}: {error}") from None
 
 
 def _check_digests(path: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fastadmm.errors import FastadmmError, FormatError, StorageError
+from fastadmm.errors import FormatError, StorageError
 from fastadmm.files import atomic
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.modes import lock_file, owner_only
@@ -217,17 +217,6 @@ def document_in(path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise FormatError(f"{shown(path)}: holds no JSON object, but another value; restore it")
     return document
-
-
-@contextmanager
-def damaged(path: Path, remedy: str, said: str = "damaged") -> Iterator[None]:
-    """Say in one line that a file does not hold what it should, and what to do."""
-    try:
-        yield
-    except FastadmmError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise FormatError(f"{shown(path)}: {said} ({error!r}); {remedy}") from None
 
 
 class RoundLog:

@@ -11,13 +11,14 @@ import numpy as np
 
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, write_json
+from fastadmm.files.seal import damaged
 from fastadmm.privacy.accounts import Account, label_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
 from fastadmm.runs.config import recorded
-from fastadmm.runs.folder import damaged, document_in
+from fastadmm.runs.folder import document_in
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord
@@ -141,7 +142,7 @@ def _numbers(record: RoundRecord) -> dict[str, Any]:
 
 def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str) -> Model:
     """A result as a model to store."""
-    labels, statement, problem = partition.labels, statement_of(solver), solver.problem
+    statement, problem = statement_of(solver), solver.problem
     weights, scales = solver.held_weights(result.weights)
     if problem.own_lambda is not None:
         weights = problem.own_lambda.original(weights)
@@ -149,19 +150,25 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
     for p, w, scale in zip(partition.parties, weights, scales):
         about = p.transform, solver.clips_rows, scale, p.encoder, statement.weights_line(p.name)
         parties.append(PartyModel(p.name, w, list(p.feature_names), *about))
-    return Model(
-        loss=problem.loss.text,
+    model_id = model_id_of(run_id, result.record.round)
+    return Model(parties=parties, **common_of(solver, result, partition.labels, model_id))
+
+
+def common_of(solver: Run, result: SolveResult, labels: LabelData | None, model_id: str) -> dict[str, Any]:
+    """What a model and its shared part both say of a result."""
+    problem, statement = solver.problem, statement_of(solver)
+    return {
+        "loss": problem.loss.text,
         # Least squares on classes predicts a real number, no probability.
-        task=problem.loss.task,
-        lam=problem.recorded_lam,
-        intercept=result.intercept,
-        classes=labels.classes if labels is not None else None,
-        parties=parties,
-        certificate=certificate_of_model(certificate_of(result), statement),
-        penalty=problem.describe_penalty(),
-        privacy=statement,
-        model_id=model_id_of(run_id, result.record.round),
-    )
+        "task": problem.loss.task,
+        "lam": problem.recorded_lam,
+        "intercept": result.intercept,
+        "classes": None if labels is None else labels.classes,
+        "certificate": certificate_of_model(certificate_of(result), statement),
+        "penalty": problem.describe_penalty(),
+        "privacy": statement,
+        "model_id": model_id,
+    }
 
 
 def result_document(

@@ -11,9 +11,10 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
+from fastadmm.files.seal import damaged
 from fastadmm.runs import claim as claims
 from fastadmm.runs.config import own_lambdas, party_constraints, recorded
-from fastadmm.runs.folder import RunFolder, damaged, document_in
+from fastadmm.runs.folder import RunFolder, document_in
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import recompute, stationarity
 from fastadmm.settings.run import RunConfig, is_convex

@@ -6,7 +6,6 @@ X25519 (RFC 7748) and HKDF with SHA-256 (RFC 5869), both of the package `cryptog
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +36,18 @@ def new_private_key() -> bytes:
     return bytes(primitive("asymmetric.x25519").X25519PrivateKey.generate().private_bytes_raw())
 
 
-def kept_private_key(path: Path, digests: Callable[[], Mapping[str, str]]) -> tuple[bytes, dict[str, str]]:
-    """The private key of a run, kept in a file of its owner's; with other data it is another."""
+def kept_private_key(path: Path, digest: str) -> bytes:
+    """The private key of a run on data of this digest, kept in a file of its owner's."""
+    bound = json.dumps({"train": digest}).encode()
     if not path.exists():
-        text = json.dumps(dict(digests()), sort_keys=True)
         with atomic_file(path) as temporary:
             temporary.touch(mode=0o600)
-            temporary.write_bytes(new_private_key() + text.encode())
+            temporary.write_bytes(new_private_key() + bound)
     raw = read_bytes(path)
-    seed, bound = raw[:KEY_BYTES], raw[KEY_BYTES:]
-    try:
-        found = json.loads(bound)
-    except ValueError:
-        found = None
-    if len(seed) != KEY_BYTES or not isinstance(found, dict):
-        raise FormatError(f"{shown(path)}: not a key of a run; begin the run again")
-    return derived(seed, hashlib.sha256(bound).digest(), b"fastadmm sums key 1"), found
+    seed = raw[:KEY_BYTES]
+    if raw[KEY_BYTES:] != bound:
+        raise FormatError(f"{shown(path)}: not a key of a run on these data; begin the run again")
+    return derived(seed, hashlib.sha256(bound).digest(), b"fastadmm sums key 1")
 
 
 def public_key(private: bytes) -> bytes:

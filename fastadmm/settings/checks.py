@@ -149,7 +149,8 @@ _LARGEST = 10**9
 #: Keys of earlier versions that decide nothing any more: directories of their runs have them.
 _FORMER = ("gap_share",)
 
-_WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", int: "a whole number"}
+#: Values of each type, in words.
+WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", int: "a whole number"}
 
 
 def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def check_value(setting: Setting, value: Any) -> Any:
     """A value of one setting in the type it has inside, or ValueError."""
     kinds = setting.kinds
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise ValueError(f"{value!r} is not {setting.wanted or _WANTED.get(kinds[-1], 'a number')}")
+        raise ValueError(f"{value!r} is not {setting.wanted or WANTED.get(kinds[-1], 'a number')}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
     if setting.choices and value not in setting.allowed:

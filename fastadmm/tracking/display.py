@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from fastadmm.errors import ConfigError, FastadmmError, StorageError
 from fastadmm.files.atomic import write_json
+from fastadmm.files.seal import damaged
 from fastadmm.privacy import published
-from fastadmm.runs.folder import Display, damaged, document_in
+from fastadmm.runs.folder import Display, document_in
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 

@@ -30,12 +30,12 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.reading import read_json
-from fastadmm.files.seal import seal_of
+from fastadmm.files.seal import damaged, seal_of
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.runs.claim import provenance_of
 from fastadmm.runs.config import recorded, solver_options, without
-from fastadmm.runs.folder import Display, RunFolder, damaged, stop_on_signal
+from fastadmm.runs.folder import Display, RunFolder, stop_on_signal
 from fastadmm.runs.load import check_run, load_run, same_content, seen_in_training
 from fastadmm.settings.keys import DECISIVE, SETTINGS
 from fastadmm.settings.run import RunConfig

@@ -29,7 +29,7 @@ def main() -> None:
             {"data": str(parts / "labels.h5"), **settings}, name=table, min_clients=len(SITES)
         )
         # Here sites approve whatever is asked; in production their owners do, by "fastadmm agent approve".
-        own = {site: {"data": str(parts / f"{site}.h5"), "approval": "asked"} for site in SITES}
+        own = {site: {"data": str(parts / f"{site}.h5")} for site in SITES}
         set_per_site_config(recipe, own)
         run = recipe.execute(SimEnv(clients=list(SITES), workspace_root=arguments.workspace))
         workspace = Path(run.get_result())

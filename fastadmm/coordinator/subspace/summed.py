@@ -253,10 +253,6 @@ class SummedSubspaceMethod(SubspaceMethod):
         # Not known: the coordinator knows that of all weights together.
         return [math.inf] * self.problem.n_parties
 
-    def scores(self, rows: str) -> Talk[list[np.ndarray]]:
-        c = self.point.coefficients
-        return (yield from self.sums.scores(rows, self.longest, coefficients=c))
-
     @property
     def longest(self) -> float:  # type: ignore[override]
         return self.reach * max(1.0, float(np.linalg.norm(self.point.coefficients)))
