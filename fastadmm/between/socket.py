@@ -174,11 +174,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._ended = threading.Event()
         made.chmod(0o660)
         os.link(made, path)
+        self._file = path.lstat()  # somebody may put another in its place
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
         """Take no more questions, let those under way end, and remove the socket's file."""
-        self.path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.lstat(), self._file):
+                self.path.unlink()
         self._ended.set()
         self.shutdown()
         self.server_close()
