@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -20,9 +20,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
 from fastadmm.settings.setting import Setting, declare
 from fastadmm.settings.setting import settings_of as declared_in
-
-#: Names that other programs would read as what it is not.
-_NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
 
 
 def option(help: str, *names: str, default: Any = None, panel: str | None = None, **how: Any) -> Any:
@@ -157,8 +154,7 @@ class _Command:
     @cached_property
     def _keys(self) -> dict[str, Setting]:
         """What groups of options have for ``--set`` alone."""
-        declared = [item for group in self._groups.values() for item in declared_in(group).items()]
-        return {key: replace(setting, noun=key) for key, setting in declared}
+        return {key: s for group in self._groups.values() for key, s in declared_in(group).items()}
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -305,14 +301,6 @@ def given(option: str, argv: list[str]) -> str:
         if name == option:
             return value or (argv[k + 1] if k + 1 < len(argv) else "")
     return ""
-
-
-def check_csv(out: Path | None) -> None:
-    """Refuse a name that promises another format than CSV."""
-    if out is not None and out.suffix.lower() in _NOT_CSV:
-        from fastadmm.files.atomic import shown
-
-        raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")
 
 
 def is_number(text: str) -> bool:

@@ -119,7 +119,6 @@ class RunConfig:
         f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
         panel=MORE,
         choices=lambda: ("auto", *SCHEMES),
-        noun="scheme",
         solver="scheme",
         estimator="scheme",
         default="auto",
@@ -196,7 +195,7 @@ class RunConfig:
         "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
         "(docs/streaming.md).",
         panel=MORE,
-        check=checks.cluster,
+        choices=("none", "mpi"),
         resumed=True,
         default="none",
     )
@@ -292,7 +291,6 @@ class RunConfig:
     validation_metric: str = _early(
         "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
         choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
-        noun="metric",
         default="loss",
     )
     patience: int = _early(
@@ -338,7 +336,6 @@ class RunConfig:
     rule: str = _path(
         "`best` or `1se`",
         choices=("best", "1se"),
-        noun="rule",
         estimator="selection",
         default="best",
     )

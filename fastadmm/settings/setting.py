@@ -51,7 +51,6 @@ class Setting:
     most: float | None = None
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     words: Callable[[], tuple[str, ...]] | None = None
-    noun: str = "choice"
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
     panel: str = ""

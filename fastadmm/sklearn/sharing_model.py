@@ -28,10 +28,9 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
-from fastadmm.settings.checks import check_value
+from fastadmm.settings.checks import check_parameter
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
-from fastadmm.settings.setting import Setting
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
@@ -519,7 +518,7 @@ class _SharingModel(_Fitted):
     def _options(self) -> SolverOptions:
         """Options of the solver; parameters that are settings of a run are checked as those are."""
         for value in self._alphas():
-            self._checked("alpha", SETTINGS["lambda"], value)
+            check_parameter("alpha", SETTINGS["lambda"], value)
         if isinstance(self.penalty, str) and (near := near_key(self.penalty, REGULARIZERS)[0]):
             meant = f"the r of ADMM; did you mean regularizer={near!r}?"
             raise ConfigError(f"penalty: {self.penalty!r} is not a number, {meant}")
@@ -527,19 +526,10 @@ class _SharingModel(_Fitted):
         for setting in SETTINGS.values():
             name = setting.estimator
             if name not in _OTHER_FORMS and name in self._get_param_names():
-                value = self._checked(name, setting, getattr(self, name))
+                value = check_parameter(name, setting, getattr(self, name))
                 options |= {setting.solver: value} if setting.solver else {}
         check_random_state(self.random_state)
         return SolverOptions(stationarity=options["gap"], **options)
-
-    @staticmethod
-    def _checked(name: str, setting: Setting, value: Any) -> Any:
-        """A value as that of a setting, of which None may be the default."""
-        try:
-            value = value.item() if isinstance(value, np.generic) else value
-            return value if value is None is setting.default else check_value(setting, value)
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}") from None
 
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
