@@ -289,7 +289,7 @@ def in_a_file(context: Any, option: str, argv: list[str]) -> str:
     key, setting = found
     yes = setting.key == plain or not plain.startswith("no_")
     forms = {bool: str(yes).lower(), dict: "'{NAME = VALUE}'"}
-    forms |= {list: f"[{value}]"} if is_number(value.split(",")[0]) else {}
+    forms |= {list: f"[{value}]"} if value[:1].isdigit() else {}
     value = forms.get(setting.kinds[-1], "VALUE" if value[:1] in ("", "-") else value)
     return f"{option}: not an option, but a key of settings; write --set {key}={value}"
 
@@ -301,15 +301,6 @@ def given(option: str, argv: list[str]) -> str:
         if name == option:
             return value or (argv[k + 1] if k + 1 < len(argv) else "")
     return ""
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _parameter(key: str, setting: Setting) -> inspect.Parameter:

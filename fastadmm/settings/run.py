@@ -22,15 +22,6 @@ _PATH = Group("path", "Regularisation path (docs/training.md)", "belongs to a pa
 
 _early, _path = partial(_method, group=_EARLY), partial(_method, group=_PATH)
 
-_PAST_RELEASES = (
-    "rounds of a private run are fixed and charged beforehand; to stop by held-out rows would be one more "
-    "release"
-)
-_ONE_LAMBDA = (
-    "every fit of a path and every score that chooses would have to be charged; a private run has one lambda"
-)
-_NOT_BY_FILES = "a round by files has none; leave it out"
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -59,7 +50,7 @@ class RunConfig:
         "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
         sign="positive",
         most=checks.LARGEST_FACTOR,
-        refused={"path": "a path has many; give path_values"},
+        not_with=("path",),
         estimator="alpha",
         default=1e-4,
     )
@@ -67,11 +58,7 @@ class RunConfig:
         "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
         wanted="a table of numbers",
         check=checks.own_lambdas,
-        refused={
-            "path": "a path has one lambda for all parties; leave one of the two out",
-            "private": "the noise and its guarantees are for one lambda",
-            "exchange": _NOT_BY_FILES,
-        },
+        not_with=("path", "private run", "run between parties"),
         in_model=True,
     )
     regularizer: str = _objective(
@@ -92,7 +79,7 @@ class RunConfig:
         "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
         "[[[0, 1], [2, 3, 4]], []]`",
         check=checks.groups,
-        refused={"exchange": _NOT_BY_FILES},
+        not_with=("run between parties",),
         in_model=True,
     )
     constraint: str = _objective(
@@ -106,7 +93,7 @@ class RunConfig:
         "*A party's own constraint*",
         wanted="a table of texts",
         check=checks.own_constraints,
-        refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
+        not_with=("private run",),
         in_model=True,
     )
     intercept: bool = _objective(
@@ -159,7 +146,7 @@ class RunConfig:
         " when the gradient has fallen to this share of its size at zero weights; 0: never",
         sign="not negative",
         below=1,
-        refused={"exchange": _NOT_BY_FILES},
+        not_with=("run between parties",),
         solver="stationarity",
         default=1e-5,
     )
@@ -175,7 +162,7 @@ class RunConfig:
     time: float | None = _limit(
         "stop after this many seconds of training, including earlier parts of a resumed run",
         sign="positive",
-        refused={"path": "a path ends when its last fit is certified; leave it out"},
+        not_with=("path",),
         solver="max_seconds",
     )
     threads: int | None = _place(
@@ -239,7 +226,7 @@ class RunConfig:
         "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
         "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
         choices=DIRECTIONS,
-        refused={"private": "private messages are those of ADMM, one number per row"},
+        not_with=("private run",),
         solver="directions",
         default="auto",
     )
@@ -247,11 +234,7 @@ class RunConfig:
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
         "needs the extra `secrecy`: [between.md](between.md#sums-only)",
         choices=SECRECY,
-        refused={
-            "path": "a path is trained where all features are; leave one of the two out",
-            "private": "masks do not make noise smaller, and theorems are about messages that are seen",
-            "worth": "coalitions are trained where all features are",
-        },
+        not_with=("path", "private run", "worth"),
         solver="secrecy",
         default="none",
     )
@@ -260,20 +243,13 @@ class RunConfig:
         "The factors multiply the sample weights and count in W",
         wanted="'balanced' or a table of numbers",
         check=checks.class_weights,
-        refused={
-            "private": "the guarantees of a private run are for equal weights; ones made from labels "
-            "would give the labels away"
-        },
+        not_with=("private run",),
         estimator="class_weight",
     )
     warm_start: str | None = _method(
         "model or run directory at whose weights training starts: see *Warm starts*",
         is_path=True,
-        refused={
-            "private": "a private run starts at zero, so that nothing but its releases counts",
-            "exchange": _NOT_BY_FILES,
-            "worth": "a coalition starts at zero",
-        },
+        not_with=("private run", "run between parties", "worth"),
     )
     # Held-out rows have weight 0: what is held out decides what is minimised.
     validation: float | str | None = _objective(
@@ -282,11 +258,7 @@ class RunConfig:
         check=checks.share_or_partition,
         group=_EARLY,
         is_path=True,
-        refused={
-            "path": "a path chooses by its folds; leave one of the two out",
-            "private": _PAST_RELEASES,
-            "worth": "coalitions train on all rows",
-        },
+        not_with=("path", "private run", "worth"),
     )
     validation_metric: str = _early(
         "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
@@ -309,11 +281,7 @@ class RunConfig:
     path: bool = _path(
         "train a decreasing grid of λ: see *Paths and cross-validation*",
         "Train a decreasing grid of lambda, and choose one by cross-validation.",
-        refused={
-            "private": _ONE_LAMBDA,
-            "exchange": _NOT_BY_FILES,
-            "worth": "coalitions train at the lambda that the run ended with",
-        },
+        not_with=("private run", "run between parties", "worth"),
         default=False,
     )
     path_values: list[float] | None = _path(
@@ -352,7 +320,7 @@ class RunConfig:
             heads = setting.only_with or ((setting.group.head,) if setting.group else ())
             idle = heads and not any(getattr(self, head) not in (None, False) for head in heads)
             value = getattr(self, setting.name)
-            if not (value is None or key in without or idle or (self.path and "path" in setting.refused)):
+            if not (value is None or key in without or idle or (self.path and "path" in setting.not_with)):
                 values[key] = value
         return values if self.privacy.mode == "none" else {**values, "privacy": self.privacy.to_dict()}
 

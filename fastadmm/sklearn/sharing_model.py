@@ -472,13 +472,13 @@ class _SharingModel(_Fitted):
         from fastadmm.privacy.private_run import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.published import exact_note, exact_parties
 
-        for parameter, key, given in (
-            ("early_stopping", "validation", self.early_stopping or None),
-            ("warm_start", "warm_start", start),
-            ("class_weight", "class_weight", getattr(self, "class_weight", None)),
+        for parameter, given in (
+            ("early_stopping", self.early_stopping or None),
+            ("warm_start", start),
+            ("class_weight", getattr(self, "class_weight", None)),
         ):
             if given is not None:
-                raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
+                raise ConfigError(f"{parameter}: does not go with a private run; leave it out")
         assert isinstance(self.privacy, DifferentialPrivacy)
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, self.privacy)
