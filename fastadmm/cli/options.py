@@ -79,15 +79,6 @@ DUPLICATES = option(
 
 
 @dataclass(frozen=True)
-class OneTable:
-    """How the ids of one table are read."""
-
-    duplicates: str = declare("data", "repeated ids", choices=tuple(Duplicates), default="refuse")
-    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
-    id_pattern: str | None = declare("data", "what of ids is compared, as C-0*([0-9]+)")
-
-
-@dataclass(frozen=True)
 class IdPattern:
     """What of ids is compared."""
 
@@ -95,10 +86,17 @@ class IdPattern:
 
 
 @dataclass(frozen=True)
-class CsvLayout(IdPattern):
+class OneTable(IdPattern):
+    """How the ids of one table are read."""
+
+    duplicates: str = declare("data", "repeated ids", choices=tuple(Duplicates), default="refuse")
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
+
+
+@dataclass(frozen=True)
+class CsvLayout(OneTable):
     """How tables and their ids are written."""
 
-    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
     no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
 
 

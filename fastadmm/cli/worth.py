@@ -41,10 +41,10 @@ def worth(
     as_json: bool = opt.JSON,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
-    from fastadmm.cli.display import Coalitions, make_display
+    from fastadmm.cli.display import make_display
     from fastadmm.worth.coalitions import coalitions_done, worth_of_run
 
-    display = make_display(quiet, Coalitions)
+    display = make_display(quiet)
     try:
         found = worth_of_run(
             run,

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -630,9 +629,9 @@ def _watched(callbacks: Any, verbose: Any, target: float) -> Iterator[Callback |
     if not isinstance(each, list | tuple) or not all(map(callable, each)):
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
-        raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
-    called = [*each, *([partial(_print, bool(verbose > 1))] if verbose else [])]
-    lines = [callback for callback in each if isinstance(callback, Progress)]
+        raise ConfigError(f"verbose: {verbose!r} is not 0 or 1")
+    called = [*each, *([Progress()] if verbose else [])]
+    lines = [callback for callback in called if isinstance(callback, Progress)]
     for line in lines:
         line.begin(target)
     try:
@@ -640,12 +639,3 @@ def _watched(callbacks: Any, verbose: Any, target: float) -> Iterator[Callback |
     finally:
         for line in lines:
             line.end()
-
-
-def _print(every: bool, record: RoundRecord) -> None:
-    """Print a round: every one, or those whose numbers have one digit that is not 0."""
-    if every or len(str(record.round).rstrip("0")) == 1:
-        measure = f"gap {record.gap:.2e}"
-        if record.stationarity is not None:
-            measure = f"stationarity {record.stationarity:.2e}"
-        print(f"round {record.round}: objective {record.objective:.8g}, {measure}, {record.seconds:.1f} s")
