@@ -46,8 +46,7 @@ class RunConfig:
         default="auto",
     )
     lambda_: float = _objective(
-        "regularisation λ on the mean loss; at most 1e100",
-        "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
+        help="Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
         sign="positive",
         most=checks.LARGEST_FACTOR,
         not_with=("path",),
@@ -62,8 +61,7 @@ class RunConfig:
         in_model=True,
     )
     regularizer: str = _objective(
-        "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: [losses.md](losses.md)",
-        "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
+        help="l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
         words=checks.names_of_regularizers,
         in_model=True,
         estimator="regularizer",
@@ -102,8 +100,7 @@ class RunConfig:
         default=True,
     )
     scheme: str = _method(
-        "how parties and coordinator work together: see *Schemes*",
-        f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+        help=f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
         panel=MORE,
         choices=lambda: ("auto", *SCHEMES),
         solver="scheme",
@@ -133,8 +130,7 @@ class RunConfig:
         default="auto",
     )
     gap: float = _limit(
-        "stop when the relative duality gap is certified to be this small; 0: never",
-        "Stop when the objective is proved to be this close to the best possible, relatively.",
+        help="Stop when the objective is proved to be this close to the best possible, relatively; 0: never.",
         sign="not negative",
         below=1,
         solver="gap",
@@ -151,8 +147,7 @@ class RunConfig:
         default=1e-5,
     )
     rounds: int = _limit(
-        "stop after this many rounds, counted from the start of the run",
-        "Rounds at most; in each a party sends once, an owner answers once.",
+        help="Rounds at most; in each a party sends once, an owner answers once.",
         panel=MORE,
         sign="positive",
         solver="max_rounds",
@@ -176,10 +171,7 @@ class RunConfig:
         estimator="n_threads",
     )
     cluster: str = _place(
-        "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts "
-        "([streaming.md](streaming.md)). The result is, to the "
-        "last bit, that of parties in one process: a single party is not pooled there",
-        "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
+        help="Share the rows between workers: mpi, in every process that mpiexec or srun starts "
         "(docs/streaming.md).",
         panel=MORE,
         choices=("none", "mpi"),
@@ -197,17 +189,13 @@ class RunConfig:
         default=Privacy(),
     )
     ledger: str | None = _place(
-        "privacy ledger shared by all runs on the same data; by default each run has its own",
-        "Privacy ledger shared by all runs on these data. (default: one for each run)",
+        help="Privacy ledger shared by all runs on these data. (default: one for each run)",
         panel=PANEL,
         is_path=True,
         estimator="ledger",
     )
     memory: str | None = _place(
-        "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
-        "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
-        " result does not depend on it",
-        "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
+        help="Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
         "80 % of what is free).",
         panel=MORE,
         check=checks.amount_of_memory,
@@ -279,8 +267,7 @@ class RunConfig:
         default=0,
     )
     path: bool = _path(
-        "train a decreasing grid of λ: see *Paths and cross-validation*",
-        "Train a decreasing grid of lambda, and choose one by cross-validation.",
+        help="Train a decreasing grid of lambda, and choose one by cross-validation.",
         not_with=("private run", "run between parties", "worth"),
         default=False,
     )

@@ -86,9 +86,9 @@ class Setting:
         return self.option or f"--{self.key.replace('_', '-')}"
 
 
-def declare(role: Role, doc: str, help: str = "", *, default: Any = None, **more: Any) -> Any:
-    """A field that carries a setting; without a default it is None."""
-    return field(default=default, metadata={"setting": Setting(role, doc, help, **more)})
+def declare(role: Role, doc: str = "", help: str = "", *, default: Any = None, **more: Any) -> Any:
+    """A field that carries a setting; without a default it is None, without ``doc`` that is the help."""
+    return field(default=default, metadata={"setting": Setting(role, doc or help, help, **more)})
 
 
 @cache
