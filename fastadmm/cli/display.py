@@ -39,7 +39,7 @@ class ProgressDisplay:
     def note(self, text: str) -> None:
         """Show a line that stays."""
         self._clear()
-        say(text, dim=True, error=True)
+        say(text, error=True)
 
     def stop(self) -> None:
         """End the rounds."""

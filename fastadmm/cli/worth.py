@@ -97,14 +97,5 @@ def _parts(worth: Worth) -> Iterator[Table | str]:
         for row in worth.table()
     ]
     yield grid(title, ["party", *(heading for heading, _ in shown.values())], rows)
-    everyone, label_party = worth.everyone, 1 << worth.label_party
-    yield (
-        f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
-        f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
-        f"{worth.better(everyone, label_party):+.5f}"
-    )
     if worth.reason:
         yield worth.reason
-    short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
-    if short:
-        yield f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"

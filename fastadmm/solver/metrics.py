@@ -106,7 +106,8 @@ def _measured(
     loss: Loss, y: NDArray, z: NDArray, weight: NDArray
 ) -> tuple[dict[str, float | None], list[float | None]]:
     """Metrics by name, and the area under the curve of each of several classes."""
-    names, areas = ("log_loss", "accuracy", "auc"), [None] * (z.shape[1] if loss.vector else 0)
+    names: tuple[str, ...] = ("log_loss", "accuracy", "auc")
+    areas: list[float | None] = [None] * (z.shape[1] if loss.vector else 0)
     if loss.task == "regression":
         names, z = ("rmse", "r2"), loss.predict_mean(z)
     if not (np.isfinite(z).all() and weight.sum() > 0.0):
@@ -116,16 +117,16 @@ def _measured(
         if loss.task == "regression":
             values: tuple[float | None, ...] = _regression(y, z, weight)
         elif loss.vector:
-            *values, areas = _of_classes(y.astype(np.intp), z, weight)
+            mean, accuracy, areas = _of_classes(y.astype(np.intp), z, weight)
             known = [area for area in areas if area is not None]
-            values = (*values, float(np.mean(known)) if known else None)
+            values = mean, accuracy, float(np.mean(known)) if known else None
         else:
             if ((y != 0.0) & (y != 1.0)).any():
                 raise InputError("y: classes must be given as 0 and 1")
             ones, total = y == 1.0, weight.sum()
             # log(1 + exp(-z)) for class 1 and log(1 + exp(z)) for class 0: no cancellation, no overflow.
-            mean = weight @ np.logaddexp(0.0, np.where(ones, -z, z)) / total if loss.probabilistic else None
-            values = mean, weight[(z > 0.0) == ones].sum() / total, _auc(ones, z, weight)
+            own = weight @ np.logaddexp(0.0, np.where(ones, -z, z)) / total if loss.probabilistic else None
+            values = own, weight[(z > 0.0) == ones].sum() / total, _auc(ones, z, weight)
     return dict(zip(names, map(_known, values))), areas
 
 
