@@ -64,7 +64,7 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterator[Table | str]:
             inner = (dict, list)
             plain = {k: None for row in value for k, v in row.items() if not isinstance(v, inner)}
             header = [k for k in plain if k != "checked" and not k.endswith("digest")]
-            rows = ([cell(row.get(k)) for k in header] for row in value)
+            rows = ([_text(row.get(k)) for k in header] for row in value)
             yield grid(f"{key}:", [k.replace("_", " ") for k in header], rows, simple=True)
             for row in value:
                 own = f"{indent}{row.get('name', row.get('file'))}"
@@ -77,4 +77,6 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterator[Table | str]:
 def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return cell(_as_text(value) if isinstance(value, bytes) else value)
