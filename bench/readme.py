@@ -182,13 +182,13 @@ def summarise_curves(curves: dict[str, Any]) -> dict[str, Any]:
 def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: float) -> dict[str, Any]:
     """Quality of the certified model."""
     from fastadmm import SolverOptions, make_problem, solve
-    from fastadmm.solver.metrics import classification_metrics
-    from scipy.special import expit
+    from fastadmm.problem.losses import get_loss
+    from fastadmm.solver.metrics import quick_of
 
     optimum = newton_optimum(X, y, lam)
     problem = make_problem(split(X, 2), y, lam=lam, fit_intercept=False)
     model = solve(problem, SolverOptions(gap=GAP, directions=directions("subspace")))
-    test = classification_metrics(y_test, expit(X_test @ np.concatenate(model.weights)))
+    test = quick_of(get_loss("logistic"), y_test, X_test @ np.concatenate(model.weights))
     return {
         "lambda": lam,
         "optimum": optimum,

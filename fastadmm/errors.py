@@ -9,18 +9,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "ConfigError",
-    "DivergenceError",
-    "ExitCode",
-    "FastadmmError",
-    "FormatError",
-    "InputError",
-    "PrivacyBudgetError",
-    "StorageError",
-    "WaitingError",
-]
-
 
 class ExitCode(IntEnum):
     """Exit codes of the command line."""

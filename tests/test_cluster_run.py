@@ -298,7 +298,7 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
 def test_a_dry_run_is_said_once(data, tmp_path):
     (tmp_path / "mpi.toml").write_text(f'data = "{data}"\ncluster = "mpi"\n')
     told = mpi_command(2, [*MAIN, "train", "--config", "mpi.toml", "--dry-run"], cwd=tmp_path).stdout
-    assert told.count("the plan of one process with all rows") == 1
+    assert told.count("memory: about") == 1
 
 
 #: Where launchers tell a process its number, and how many there are.

@@ -333,7 +333,7 @@ def test_at_rounding_warns_that_rounds_do_not_help():
         ("n_threads", 1.5, "n_threads: 1.5 is not a whole number"),
         ("fit_intercept", "yes", "fit_intercept: 'yes' is not true or false"),
         ("fit_intercept", 1, "fit_intercept: 1 is not true or false"),
-        ("scheme", "fastest", "scheme: unknown scheme 'fastest'; choose auto, "),
+        ("scheme", "fastest", "scheme: unknown choice 'fastest'; choose auto, "),
         ("scheme", None, "scheme: None is not text"),
         ("random_state", "seed", "'seed' cannot be used to seed"),
         ("callbacks", 3, "callbacks: 3 is neither"),

@@ -144,8 +144,8 @@ def test_early_stopping():
     # Early stopping goes with no privacy.
     private = Privacy(mode="fusion", epsilon=1.0, delta=1e-5, sampler="insecure_test")
     model = ADMMSharingClassifier([10, 10, 10], privacy=private, early_stopping=True)
-    refuses(ConfigError, "early_stopping: not in a private run", model.fit, X, Y)
-    with pytest.raises(ConfigError, match="class_weight: not in a private run"):
+    refuses(ConfigError, "early_stopping: does not go with a private run", model.fit, X, Y)
+    with pytest.raises(ConfigError, match="class_weight: does not go with a private run"):
         ADMMSharingClassifier([10, 10, 10], privacy=private, class_weight="balanced").fit(X, Y)
     with pytest.raises(ConfigError, match="validation: the share"):
         ADMMSharingClassifier(early_stopping=True, validation_fraction=1.5).fit(X, Y)

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 from fastadmm.errors import InputError
-from fastadmm.solver.metrics import classification_metrics, quick_metrics, regression_metrics
+from fastadmm.problem.losses import get_loss
+from fastadmm.solver.metrics import evaluation_metrics, quick_of
 from scipy.special import expit
 
 from sklearn import metrics as sk
+
+LOGISTIC, SQUARED = get_loss("logistic"), get_loss("squared")
 
 
 def _case(weighted, ties, n=400):
@@ -30,8 +33,8 @@ def test_classification_equals_scikit_learn(weighted, ties):
         "auc": sk.roc_auc_score(y, p, sample_weight=w),
         "brier": sk.brier_score_loss(y, p, sample_weight=w),
     }
-    full = classification_metrics(y, p, w)
-    quick = quick_metrics("classification", y, z, w)
+    full = evaluation_metrics(LOGISTIC, y, z, w)
+    quick = quick_of(LOGISTIC, y, z, w)
     assert set(full) == {*expected, "calibration"}
     assert set(quick) == {"log_loss", "accuracy", "auc"}
     for name, value in expected.items():
@@ -44,8 +47,8 @@ def test_classification_equals_scikit_learn(weighted, ties):
 def test_regression_equals_scikit_learn(weighted):
     y, z, w = _case(weighted, ties=False)
     y = z + y
-    full = regression_metrics(y, z, w)
-    quick = quick_metrics("regression", y, z, w)
+    full = evaluation_metrics(SQUARED, y, z, w)
+    quick = quick_of(SQUARED, y, z, w)
     assert full["rmse"] == pytest.approx(sk.root_mean_squared_error(y, z, sample_weight=w), rel=1e-12)
     assert full["mae"] == pytest.approx(sk.mean_absolute_error(y, z, sample_weight=w), rel=1e-12)
     assert full["r2"] == pytest.approx(sk.r2_score(y, z, sample_weight=w), rel=1e-12)
@@ -56,9 +59,8 @@ def test_whole_number_weights_mean_repetition():
     y, z, _ = _case(weighted=False, ties=True, n=200)
     w = np.random.default_rng(1).integers(0, 4, size=200)
     repeated = np.repeat(np.arange(200), w)
-    p = expit(z)
-    a = classification_metrics(y, p, w)
-    b = classification_metrics(y[repeated], p[repeated])
+    a = evaluation_metrics(LOGISTIC, y, z, w)
+    b = evaluation_metrics(LOGISTIC, y[repeated], z[repeated])
     assert a["calibration"]["expected_calibration_error"] == pytest.approx(
         b["calibration"]["expected_calibration_error"], rel=1e-12
     )
@@ -70,7 +72,7 @@ def test_whole_number_weights_mean_repetition():
 def test_classes_weights_and_order_of_calibration():
     y, z, _ = _case(weighted=False, ties=False)
     p = expit(z)
-    calibration = classification_metrics(y, p)["calibration"]
+    calibration = evaluation_metrics(LOGISTIC, y, z)["calibration"]
     bins = calibration["bins"]
     assert [b["count"] for b in bins] == [40] * 10
     order = np.argsort(p)
@@ -82,7 +84,7 @@ def test_classes_weights_and_order_of_calibration():
     assert calibration["expected_calibration_error"] == pytest.approx(error)
     # A constant prediction of the base rate is calibrated even when the file is sorted by class.
     y = np.repeat([0.0, 1.0], 50)
-    calibration = classification_metrics(y, np.full(100, 0.5))["calibration"]
+    calibration = evaluation_metrics(LOGISTIC, y, np.zeros(100))["calibration"]
     assert calibration == {
         "bins": [{"mean_predicted": 0.5, "observed_rate": 0.5, "count": 100, "weight": 100.0}],
         "expected_calibration_error": 0.0,
@@ -90,43 +92,29 @@ def test_classes_weights_and_order_of_calibration():
 
 
 def test_undefined_large_and_unknown():
-    quick = quick_metrics("classification", [1, 0], [-1000.0, 900.0])
+    quick = quick_of(LOGISTIC, [1, 0], [-1000.0, 900.0])
     assert quick == {"log_loss": 950.0, "accuracy": 0.0, "auc": 0.0}
     # Here 1 - p rounds to 0, and the log loss must not.
-    assert quick_metrics("classification", [1, 0], [50.0, -50.0])["log_loss"] == pytest.approx(np.exp(-50))
+    assert quick_of(LOGISTIC, [1, 0], [50.0, -50.0])["log_loss"] == pytest.approx(np.exp(-50))
     # Undefined metrics are none.
-    assert quick_metrics("classification", [1, 1], [0.5, -1.0])["auc"] is None
-    assert classification_metrics([1, 1], [0.5, 0.1])["auc"] is None
-    assert classification_metrics([1, 0], [0.5, 0.1], [1.0, 0.0])["auc"] is None
-    assert regression_metrics([1.0], [2.0]) == {"rmse": 1.0, "mae": 1.0, "r2": None}
-    assert quick_metrics("regression", [1.0], [2.0]) == {"rmse": 1.0, "r2": None}
+    assert quick_of(LOGISTIC, [1, 1], [0.5, -1.0])["auc"] is None
+    assert evaluation_metrics(LOGISTIC, [1, 1], [0.5, 0.1])["auc"] is None
+    assert evaluation_metrics(LOGISTIC, [1, 0], [0.5, 0.1], [1.0, 0.0])["auc"] is None
+    assert evaluation_metrics(SQUARED, [1.0], [2.0]) == {"rmse": 1.0, "mae": 1.0, "r2": None}
+    assert quick_of(SQUARED, [1.0], [2.0]) == {"rmse": 1.0, "r2": None}
     for bad in (np.nan, np.inf):
-        assert quick_metrics("regression", [1.0, 2.0], [bad, 1.0]) == {"rmse": None, "r2": None}
-    assert quick_metrics("regression", [1.0, 2.0], [1e200, 1.0]) == {"rmse": None, "r2": None}
-    # Unknown task.
-    with pytest.raises(InputError, match="unknown task 'ranking'"):
-        quick_metrics("ranking", [0.0], [1.0])
+        assert quick_of(SQUARED, [1.0, 2.0], [bad, 1.0]) == {"rmse": None, "r2": None}
+    assert quick_of(SQUARED, [1.0, 2.0], [1e200, 1.0]) == {"rmse": None, "r2": None}
+    # No row counts, soft targets.
+    assert quick_of(LOGISTIC, [0.0, 1.0], [0.5, 0.5], [0.0, 0.0])["auc"] is None
+    with pytest.raises(InputError, match="zero for every row"):
+        evaluation_metrics(LOGISTIC, [0.0, 1.0], [0.5, 0.5], [0.0, 0.0])
+    with pytest.raises(InputError, match="classes must be given as 0 and 1"):
+        quick_of(LOGISTIC, [0.5], [1.0])
 
 
 @pytest.mark.parametrize("pred", [[2.0, 2.0], [2.0, 3.0]])
 def test_constant_target_follows_scikit_learn(pred):
     expected = sk.r2_score([2.0, 2.0], pred)
-    assert regression_metrics([2.0, 2.0], pred)["r2"] == expected
-    assert quick_metrics("regression", [2.0, 2.0], pred)["r2"] == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([], []), "at least one row"),
-        (([0, 1], [0.5]), r"p has shape \(1,\) but y \(2,\)"),
-        (([0, 2], [0.5, 0.5]), r"y\[1\] is 2"),
-        (([0, 1], [0.5, 1.5]), r"p\[1\] is 1.5"),
-        (([0, 1], [0.5, np.nan]), r"p\[1\] is nan"),
-        (([0, 1], [0.5, 0.5], [1.0, -1.0]), r"sample_weight\[1\] is -1"),
-        (([0, 1], [0.5, 0.5], [0.0, 0.0]), "zero for every row"),
-    ],
-)
-def test_wrong_input(arguments, message):
-    with pytest.raises(InputError, match=message):
-        classification_metrics(*arguments)
+    assert evaluation_metrics(SQUARED, [2.0, 2.0], pred)["r2"] == expected
+    assert quick_of(SQUARED, [2.0, 2.0], pred)["r2"] == expected

@@ -165,7 +165,7 @@ def test_wrong_parameters_are_named():
         ({"alphas": 0}, "path_length: 0"),
         ({"alphas": [1.0, -1.0]}, "must be positive"),
         ({"eps": -1}, "eps"),
-        ({"selection": "2se"}, "selection: unknown rule '2se'"),
+        ({"selection": "2se"}, "selection: unknown choice '2se'"),
         ({"cv": ShuffleSplit(3, random_state=0)}, "cv: every row must be in one test set at most"),
         ({"loss": "tukey"}, "needs a convex problem"),
         ({"regularizer": "none"}, "none has no lambda"),

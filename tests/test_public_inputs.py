@@ -50,9 +50,9 @@ def test_estimators_refuse_numbers_per_record(mode):
     for given in ({"sample_weight": balanced(y)}, {"offset": y - 0.5}):
         refuses(ConfigError, "neither sample weights nor offsets", model.fit, X, y, **given)
     for changes in ({"class_weight": "balanced"}, {"early_stopping": True}):
-        with pytest.raises(ConfigError, match="not in a private run"):
+        with pytest.raises(ConfigError, match="does not go with a private run"):
             ADMMSharingClassifier([3, 2], privacy=chosen, **changes).fit(X, y)
-    with pytest.raises(ConfigError, match="starts at zero"):
+    with pytest.raises(ConfigError, match="warm_start: does not go"):
         ADMMSharingClassifier([3, 2], warm_start=True).fit(X, y).set_params(privacy=chosen).fit(X, y)
 
 

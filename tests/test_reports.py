@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.figures.numbers import format_number, format_percent, round_up
+from fastadmm.problem.losses import get_loss
 from fastadmm.reports import read_records, write_report
-from fastadmm.solver.metrics import classification_metrics
+from fastadmm.solver.metrics import evaluation_metrics
 
 from run_tools import printed, refused
 
@@ -115,8 +116,8 @@ def page_of(run) -> Page:
 
 def test_page_is_complete_and_self_contained(run):
     y = np.arange(200) % 2
-    p = (np.arange(200) * 0.37) % 1.0
-    evaluation = {"data": "a9a.t.parts", "metrics": classification_metrics(y, p)}
+    z = (np.arange(200) * 0.37) % 1.0 - 0.5
+    evaluation = {"data": "a9a.t.parts", "metrics": evaluation_metrics(get_loss("logistic"), y, z)}
     (run / "evaluation.json").write_text(json.dumps(evaluation))
     path = write_report(run)
     assert path == run / "report.html"

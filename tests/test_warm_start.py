@@ -101,11 +101,11 @@ def test_starts_outside_the_set_or_with_an_intercept():
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        (StartingPoint([np.zeros(4)]), "weights of 1 parties, but there are 2"),
-        (StartingPoint([np.zeros(4), np.zeros(4)]), r"party-2: weights of shape \(4,\), expected \(5,\)"),
-        (StartingPoint([np.zeros(4), np.full(5, np.nan)]), "party-2: a weight is not finite"),
-        (StartingPoint([np.zeros(4), np.zeros(5)], np.inf), "intercept is not finite"),
-        (StartingPoint([np.zeros(4), np.zeros(5)], np.zeros(2)), r"intercept of shape \(2,\)"),
+        (StartingPoint([np.zeros(4)]), r"shapes \[\(4,\), \(\)\], expected \[\(4,\), \(5,\), \(\)\]"),
+        (StartingPoint([np.zeros(4), np.zeros(4)]), r"\(4,\), \(4,\), \(\)\], expected"),
+        (StartingPoint([np.zeros(4), np.full(5, np.nan)]), "is not finite"),
+        (StartingPoint([np.zeros(4), np.zeros(5)], np.inf), "is not finite"),
+        (StartingPoint([np.zeros(4), np.zeros(5)], np.zeros(2)), r"\(5,\), \(2,\)\], expected"),
     ],
 )
 def test_a_start_of_another_problem_is_refused(start, message):

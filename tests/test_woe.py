@@ -171,7 +171,6 @@ def test_new_cells_and_kinds_of_tables(tables):
         (WoeTransformer(bins={"late": [3, 2]}), "bins late=3,2: late has numbers: edges that rise"),
         (WoeTransformer(bins={"late": 3}), "bins: {'late': 3}: a dict of lists is needed"),
         (WoeTransformer(max_bins=1), "max_bins 1: choose from 2 to 1000"),
-        (WoeTransformer(min_share="all"), "min_share: 'all' is not a number"),
         (WoeTransformer(monotone={"late": "up"}), "monotone 'up': choose one of auto, rising"),
         (WoeTransformer(min_iv=9), "no column of party-1 says anything about the labels beyond luck"),
         (WoeTransformer(positive="ugly"), "positive: 'ugly' is none of the labels 'bad', 'good'"),

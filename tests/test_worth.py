@@ -13,7 +13,7 @@ from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.reports import write_report
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
-from fastadmm.solver.metrics import classification_metrics, regression_metrics
+from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.solver.solver import SolverOptions
 from fastadmm.worth import measure_worth, shapley_values
 from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions, read_worth, worth_of_run
@@ -102,8 +102,8 @@ def test_every_coalition_is_a_model():
         members = [m for m in range(3) if mask >> m & 1]
         model = LogisticRegression(C=1 / (len(y) * 1e-2), tol=1e-10, solver="newton-cholesky")
         model.fit(np.hstack([train[m] for m in members]), y)
-        p = model.predict_proba(np.hstack([held[m] for m in members]))[:, 1]
-        expected = classification_metrics(y_test, p)
+        z = model.decision_function(np.hstack([held[m] for m in members]))
+        expected = evaluation_metrics(problem.loss, y_test, z)
         for name in ("log_loss", "auc", "accuracy", "brier"):
             assert worth.of(mask, name) == pytest.approx(expected[name], abs=2e-5), (mask, name)
     rate = y.mean()
@@ -139,7 +139,7 @@ def test_the_metric_follows_the_loss(loss, metric):
         from sklearn.linear_model import Ridge
 
         model = Ridge(alpha=len(y) * 1e-2).fit(np.hstack(train), y)
-        expected = regression_metrics(y_test, model.predict(np.hstack(held)))["r2"]
+        expected = evaluation_metrics(problem.loss, y_test, model.predict(np.hstack(held)))["r2"]
         assert worth.of(7) == pytest.approx(expected, abs=1e-4)
     refuses(ConfigError, "log_loss is undefined", measure_worth, problem, metric="log_loss")
 
@@ -188,11 +188,11 @@ class StopAfter:
     def note(self, text):
         self.told.append(text)
 
-    def coalition(self, names, coalition, done, total):
+    def round(self, told):
         import os
         import signal
 
-        self.seen.append(coalition.mask)
+        self.seen.append(told.partition(" · ")[2])
         if len(self.seen) == self.n:
             os.kill(os.getpid(), signal.SIGINT)
 

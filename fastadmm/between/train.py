@@ -216,7 +216,7 @@ def new_run(
         if name.casefold() in [other.casefold() for other in names[:k]]:
             raise ConfigError(f"--party {name}: named twice")
     config = make_config({**values, "data": str(labels)}, place, options)
-    refuse("exchange", differing(config))
+    refuse("run between parties", differing(config))
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = parts.open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = parts.problem_of(config, names, None, holder)

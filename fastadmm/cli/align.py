@@ -33,9 +33,6 @@ class _Reading(opt.CsvLayout):
     """How tables and their ids are read."""
 
     encoding: list[str] | None = declare("data", "of CSV text, where it is not recognised")
-    duplicates: str = declare(
-        "data", "repeated ids", choices=("refuse", "first", "last", "drop"), default="refuse"
-    )
 
     def ids(self, paths: list[Path], id: str | list[str]) -> list[TableIds]:
         """Ids of tables, the label holder's first."""

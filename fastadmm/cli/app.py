@@ -285,7 +285,7 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 
-        code, said = ExitCode.USAGE, f"error: {_one_line(usage_line(error, argv, GROUPS, _command))}"
+        code, said = ExitCode.USAGE, f"error: {_one_line(usage_line(error, argv, GROUPS))}"
     else:
         sys.exit(int(code) if isinstance(code, int) else 0)
     say(f"fastadmm: {said}", error=True)

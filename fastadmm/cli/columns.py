@@ -32,7 +32,6 @@ def coefficients(
 
     from fastadmm.runs.export import read_coefficients
 
-    opt.check_csv(out)
     references = {}
     for pair in baseline or ():
         column, equals, category = pair.partition("=")

@@ -32,7 +32,7 @@ def demo(
     from fastadmm.files.atomic import shown
 
     say(STORY)
-    result = run_demo(out, force=force, say=lambda text: say(text, dim=True))
+    result = run_demo(out, force=force, say=say)
     names = ("log_loss", "accuracy", "auc")
     rows = (
         [row["name"], str(row["n_features"]), *(f"{row[n]:.4f}" for n in names)] for row in result["models"]

@@ -117,8 +117,9 @@ def _compared(train: Partition, test: Partition, run: Path) -> tuple[list[dict[s
     """What each laboratory reaches alone, and scikit-learn with all columns; how far ours is from that."""
     from sklearn.linear_model import LogisticRegression
 
+    from fastadmm.problem.losses import get_loss
     from fastadmm.problem.problem import make_problem
-    from fastadmm.solver.metrics import classification_metrics
+    from fastadmm.solver.metrics import quick_of
     from fastadmm.solver.solver import solve
     from fastadmm.store.model import open_model
 
@@ -128,11 +129,10 @@ def _compared(train: Partition, test: Partition, run: Path) -> tuple[list[dict[s
     for name, X, X_test in zip(PARTIES, blocks, others, strict=True):
         alone = solve(make_problem([X], y, lam=LAMBDA))
         z = X_test @ alone.weights[0] + alone.intercept
-        metrics = classification_metrics(y_test, 1.0 / (1.0 + np.exp(-z)))
-        rows.append(_row(f"{name} alone", X.shape[1], metrics))
+        rows.append(_row(f"{name} alone", X.shape[1], quick_of(get_loss("logistic"), y_test, z)))
     pooled = LogisticRegression(C=1.0 / (len(y) * LAMBDA), solver="newton-cholesky", tol=1e-10)
     pooled.fit(np.hstack(blocks), y)
-    metrics = classification_metrics(y_test, pooled.predict_proba(np.hstack(others))[:, 1])
+    metrics = quick_of(get_loss("logistic"), y_test, pooled.decision_function(np.hstack(others)))
     rows.append(_row("pooled (scikit-learn)", pooled.n_features_in_, metrics))
     joint = np.concatenate([party.weights for party in open_model(run).parties])
     return rows, float(np.abs(joint - pooled.coef_[0]).max())

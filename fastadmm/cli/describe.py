@@ -13,7 +13,6 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
@@ -79,7 +78,7 @@ def _of(what: Any, *names: str) -> dict[str, Any]:
 def _party(party: PartyData, check: bool) -> dict[str, Any]:
     if check:
         party.verify()
-    steps, cells = party.transform, party.n_samples * party.n_features
+    steps = party.transform
     transform = {"normalize": steps.normalize, "center": steps.center is not None}
     transform |= {"scale": steps.scale is not None, "digest": steps.digest()}
     return {
@@ -87,9 +86,7 @@ def _party(party: PartyData, check: bool) -> dict[str, Any]:
         "storage": party.kind,
         "dtype": party.dtype.name,
         "nnz": party.nnz,
-        "density": None if party.nnz is None else party.nnz / cells,
         "memory_bytes": party.nbytes,
-        "file_bytes": party.path.stat().st_size,
         "transform": transform,
         "private_constants": private_constants(party.steps),
         **_of(party, "row_digest", "content_digest"),
@@ -105,7 +102,6 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "file": labels.path.name,
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
-        "file_bytes": labels.path.stat().st_size,
         **_values(labels.y, labels.classes, numbers),
     }
 
@@ -142,7 +138,6 @@ def _owner(owner: OwnerFile, check: bool) -> dict[str, Any]:
         **_of(owner, "name", "n_samples", "n_features", "task", "content_digest"),
         "storage": owner.kind,
         "memory_bytes": owner.nbytes,
-        "file_bytes": owner.path.stat().st_size,
         "recipe": sorted(owner.recipe),
         "checked": check,
         "file": owner.path.name,
@@ -163,42 +158,19 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
     }
 
 
-def _last_round(path: Path) -> dict[str, Any] | None:
-    """Return the last complete record of a round log; a run that was killed may end mid-line."""
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return None
-        require_regular(path)
-        lines = path.read_bytes().split(b"\n")
-    for line in reversed(lines):
-        with suppress(ValueError):
-            record = json_of(line)
-            if isinstance(record, dict):
-                return record
-    return None
-
-
 def _run(path: Path, check: bool) -> dict[str, Any]:
     result = document_in(path / "result.json")
     config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
     said = said_of_run(path, result, config or {})
     statement = (document_in(path / "privacy.json") or {}).get("statement")
-    checkpoints = path / "checkpoints"
-    with storage_errors(checkpoints, "read"):
-        listed = os.listdir(checkpoints) if checkpoints.is_dir() else []
     return {
         "kind": "run",
         "status": (result or {}).get("status", "unfinished"),
         "claim": None if said is None else said.line,
         "result": None if result is None else without_claim(result, said),
         "config": config,
-        "environment": document_in(path / "environment.json"),
         "privacy": statement,
-        "last_round": _last_round(path / "rounds.jsonl"),
-        "checkpoints": sum(not name.startswith(".") for name in listed),
-        "has_model": (path / "model" / "model.toml").exists(),
-        "has_report": (path / "report.html").exists(),
     }
 
 

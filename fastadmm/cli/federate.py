@@ -270,7 +270,7 @@ def demo(
 
 def _started(setting: Setting) -> Setting | None:
     """Rare settings are no options here: ``--set`` and a file of settings have them."""
-    if setting.role == "data" or "exchange" in setting.refused:
+    if setting.role == "data" or "run between parties" in setting.not_with:
         return None
     return replace(setting, help="") if setting.panel == MORE else setting
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -20,9 +20,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
 from fastadmm.settings.setting import Setting, declare
 from fastadmm.settings.setting import settings_of as declared_in
-
-#: Names that other programs would read as what it is not.
-_NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
 
 
 def option(help: str, *names: str, default: Any = None, panel: str | None = None, **how: Any) -> Any:
@@ -82,15 +79,6 @@ DUPLICATES = option(
 
 
 @dataclass(frozen=True)
-class OneTable:
-    """How the ids of one table are read."""
-
-    duplicates: str = declare("data", "repeated ids", choices=tuple(Duplicates), default="refuse")
-    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
-    id_pattern: str | None = declare("data", "what of ids is compared, as C-0*([0-9]+)")
-
-
-@dataclass(frozen=True)
 class IdPattern:
     """What of ids is compared."""
 
@@ -98,10 +86,17 @@ class IdPattern:
 
 
 @dataclass(frozen=True)
-class CsvLayout(IdPattern):
+class OneTable(IdPattern):
+    """How the ids of one table are read."""
+
+    duplicates: str = declare("data", "repeated ids", choices=tuple(Duplicates), default="refuse")
+    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
+
+
+@dataclass(frozen=True)
+class CsvLayout(OneTable):
     """How tables and their ids are written."""
 
-    separator: str | None = declare("data", "between CSV cells, where it is not recognised")
     no_header: bool = declare("data", "true: the first line of CSV is data", default=False)
 
 
@@ -157,8 +152,7 @@ class _Command:
     @cached_property
     def _keys(self) -> dict[str, Setting]:
         """What groups of options have for ``--set`` alone."""
-        declared = [item for group in self._groups.values() for item in declared_in(group).items()]
-        return {key: replace(setting, noun=key) for key, setting in declared}
+        return {key: s for group in self._groups.values() for key, s in declared_in(group).items()}
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -293,7 +287,7 @@ def in_a_file(context: Any, option: str, argv: list[str]) -> str:
     key, setting = found
     yes = setting.key == plain or not plain.startswith("no_")
     forms = {bool: str(yes).lower(), dict: "'{NAME = VALUE}'"}
-    forms |= {list: f"[{value}]"} if is_number(value.split(",")[0]) else {}
+    forms |= {list: f"[{value}]"} if value[:1].isdigit() else {}
     value = forms.get(setting.kinds[-1], "VALUE" if value[:1] in ("", "-") else value)
     return f"{option}: not an option, but a key of settings; write --set {key}={value}"
 
@@ -305,23 +299,6 @@ def given(option: str, argv: list[str]) -> str:
         if name == option:
             return value or (argv[k + 1] if k + 1 < len(argv) else "")
     return ""
-
-
-def check_csv(out: Path | None) -> None:
-    """Refuse a name that promises another format than CSV."""
-    if out is not None and out.suffix.lower() in _NOT_CSV:
-        from fastadmm.files.atomic import shown
-
-        raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _parameter(key: str, setting: Setting) -> inspect.Parameter:

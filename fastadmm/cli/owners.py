@@ -115,7 +115,7 @@ def train(
     as_json: bool = opt.JSON,
 ) -> int:
     """Train on noisy gradients from the owners of rows."""
-    from fastadmm.cli.display import OwnerRounds, make_display
+    from fastadmm.cli.display import make_display
     from fastadmm.owners.run import start_owner_run
     from fastadmm.settings.checks import read_values
     from fastadmm.settings.owners import OwnerSettings, make_settings
@@ -127,7 +127,7 @@ def train(
     if data is not None:
         options["data"] = str(data)
     settings = make_settings(base, place, options)
-    display = make_display(quiet, OwnerRounds)
+    display = make_display(quiet)
     with opt.settings_of(config):
         result = start_owner_run(settings, out, force=force, stream=stream, display=display)
     return _report(result, out, as_json)
@@ -141,10 +141,10 @@ def resume(
     as_json: bool = opt.JSON,
 ) -> int:
     """Continue an interrupted run; stored answers are used again, never drawn again."""
-    from fastadmm.cli.display import OwnerRounds, make_display
+    from fastadmm.cli.display import make_display
     from fastadmm.owners.run import resume_owner_run
 
-    result = resume_owner_run(run, stream=stream, display=make_display(quiet, OwnerRounds))
+    result = resume_owner_run(run, stream=stream, display=make_display(quiet))
     return _report(result, run, as_json)
 
 

@@ -90,8 +90,6 @@ def predict(
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
     if partial and len(data) > 1:
         raise ConfigError("--partial: one party's file or table at a time")
-    if not partial:
-        opt.check_csv(out)
     options = rows.of(data, "predict")
     if partial and out is not None:
         how = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}

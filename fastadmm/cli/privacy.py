@@ -60,7 +60,7 @@ def _plan(
     rows = [(f"one person in all {parties} parties", f"epsilon {joint:.6g}")] if parties > 1 else []
     cost = f"epsilon = {own:.6g} at delta = {delta:g}"
     line = f"{cost} for {rounds} round(s) with noise {noise:.6g} times the sensitivity"
-    tell(as_json, found, lambda: _lines(line, rows), allow_nan=False)
+    tell(as_json, found, lambda: aligned(line, rows), allow_nan=False)
 
 
 def _set_limit(path: Path, epsilon: float, delta: float | None) -> None:
@@ -92,7 +92,7 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         line = f"ledger {shown(path)}: {len(accounts)} account(s)"
         rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
         document = {"limit": limit, "accounts": accounts}
-        tell(as_json, document, lambda: _lines(line, rows), allow_nan=False)
+        tell(as_json, document, lambda: aligned(line, rows), allow_nan=False)
         return
     from fastadmm.cli.describe import describe
     from fastadmm.privacy.statement import PrivacyStatement
@@ -106,9 +106,10 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         )
     statement = PrivacyStatement.from_json(stored, shown(path))
     line, table = statement.one_line(), statement.table()
-    tell(as_json, statement.to_json(), lambda: _lines(line, [*table, *ledger_rows(path)]), allow_nan=False)
+    tell(as_json, statement.to_json(), lambda: aligned(line, [*table, *ledger_rows(path)]), allow_nan=False)
 
 
-def _lines(line: str, rows: list[tuple[str, str]]) -> list[str]:
+def aligned(line: str, rows: list[tuple[str, str]]) -> list[str]:
+    """A line, and rows of a key and a value under it."""
     width = max((len(key) for key, _ in rows), default=0)
     return [line, *(f"  {key:<{width}}  {value}" for key, value in rows)]

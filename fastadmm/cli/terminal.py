@@ -38,13 +38,10 @@ def draw_over(text: str) -> None:
     print(f"\r\x1b[2K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
 
 
-def say(text: str, *, dim: bool = False, error: bool = False) -> None:
+def say(text: str, *, error: bool = False) -> None:
     """Print sentences at once, one line each; a terminal breaks them."""
     stream = sys.stderr if error else sys.stdout
-    text = printable_lines(text)
-    if dim and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        text = f"\x1b[2m{text}\x1b[0m"
-    print(text, file=stream, flush=True)
+    print(printable_lines(text), file=stream, flush=True)
 
 
 def say_all(lines: Iterable[object], before: str = "", *, error: bool = False) -> None:

@@ -88,8 +88,7 @@ def show_plan(settings: Any, as_json: bool, comm: Any) -> int:
         plan = agreed(met, lambda: plan_run(settings))
     if met is not None and met.rank:
         return int(ExitCode.OK)
-    alone = "the plan of one process with all rows; each worker plans its own when the run begins"
-    tell(as_json, plan.to_json(), lambda: [*[alone] * (settings.cluster != "none"), *plan.lines()])
+    tell(as_json, plan.to_json(), plan.lines)
     return int(ExitCode.OK)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
-from fastadmm.cli.options import given, in_a_file, is_number
+from fastadmm.cli.options import given, in_a_file
 from fastadmm.other_names import KEYS, near_key
 
 #: Our options for names elsewhere that are no keys of a configuration.
@@ -44,7 +44,7 @@ _COMMANDS: dict[str, str] = {
 }
 
 
-def usage_line(error: Any, argv: list[str], groups: Iterable[str], program: Callable[[], Any]) -> str:
+def usage_line(error: Any, argv: list[str], groups: Iterable[str]) -> str:
     """One sentence about an error of usage."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
@@ -52,7 +52,7 @@ def usage_line(error: Any, argv: list[str], groups: Iterable[str], program: Call
     words = str(getattr(context, "command_path", "fastadmm")).split()
     path = " ".join(["fastadmm", *words[1:]])
     if type(error).__name__ == "NoSuchOption" and option and context is not None:
-        if line := _option(context, str(option), argv, program):
+        if line := _option(context, str(option), argv):
             return line
         message = f"No such option: {option}"  # without the library's guesses
     elif message.startswith("No such command") and context is not None:
@@ -69,28 +69,11 @@ def usage_line(error: Any, argv: list[str], groups: Iterable[str], program: Call
         names = list(takewhile(lambda word: not word.startswith("-"), argv))
         path = " ".join(["fastadmm", *names[: 2 if names[:1] and names[0] in groups else 1]])
         message = message.replace("an argument", "a value")
-    elif context is not None and (wrong := re.match("Invalid value for '(-[^' ]+)", message)):
-        reason = _reason(context, wrong[1], argv, message)
-        message = f"{wrong[1]}: {reason}" if reason else message.replace(" Value error,", "")
+    elif wrong := re.match("Invalid value for '(-[^' ]+)[^:]*:(?: Value error,)? ", message):
+        # What the library says of numbers depends on its version; some do not name what was given.
+        reason = message[wrong.end() :].partition(", unable to parse")[0]
+        message = f"{wrong[1]}: {reason.replace('Input', repr(given(wrong[1], argv)))}"
     return f"{message}; see '{path} --help'"
-
-
-def _reason(context: Any, option: str, argv: list[str], message: str) -> str:
-    """Why a number is none, or none that is allowed; empty for other options."""
-    known = next((known for known in context.command.params if option in known.opts), None)
-    kind = "N" if "integer" in message else "NUMBER" if "number" in message else getattr(known, "metavar", "")
-    if known is None or kind not in ("N", "NUMBER"):
-        return ""
-    value = next(filter(None, (given(name, argv) for name in known.opts)), "")
-    if not is_number(value) or (kind == "N" and not re.fullmatch(r"[+-]?\d+", value)):
-        return f"'{value}' is not {'a whole number' if kind == 'N' else 'a number'}"
-    record = (known.get_help_record(context) or ("", ""))[1]
-    ends = re.search(r"\[(?:([\d.]+)<=)?x(?:>=([\d.]+)|<=([\d.]+))", record)
-    if ends is None:
-        return ""
-    low, high = ends[1] or ends[2], ends[3]
-    allowed = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
-    return f"{value} is not allowed: it must be {allowed}"
 
 
 def _near(name: str, others: dict[str, str], known: Iterable[str]) -> str:
@@ -101,7 +84,7 @@ def _near(name: str, others: dict[str, str], known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)), "")
 
 
-def _option(context: Any, option: str, argv: list[str], program: Callable[[], Any]) -> str:
+def _option(context: Any, option: str, argv: list[str]) -> str:
     """What was meant by an option that the command does not have; empty where nothing is near."""
     names = {name for known in context.command.params for name in (*known.opts, *known.secondary_opts)}
     plain = option.strip("-").lower().replace("-", "_")
@@ -111,12 +94,6 @@ def _option(context: Any, option: str, argv: list[str], program: Callable[[], An
     if KEYS.get(plain, ("",))[0] not in keys and (line := in_a_file(context, option, argv)):
         return line
     key, note = near_key(plain, keys)
-    if plain not in KEYS:
-        commands = getattr(program(), "commands", {})
-        there = [name for name, one in commands.items() if any(option in known.opts for known in one.params)]
-        if there and context.parent is None:
-            return f"{option}: options come after the command, as in 'fastadmm COMMAND {option}'"
-        if 0 < len(there) <= 3:
-            listed = " and ".join(f"'fastadmm {name}'" for name in there)
-            return f"No such option: {option}; {listed} {'has' if len(there) == 1 else 'have'} it"
+    if context.parent is None:
+        return f"No such option: {option}; options of a command come after it: 'fastadmm COMMAND {option}'"
     return f"No such option: {option}; did you mean {keys[key]}?{f' {note}' if note else ''}" if key else ""

@@ -41,10 +41,10 @@ def worth(
     as_json: bool = opt.JSON,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
-    from fastadmm.cli.display import Coalitions, make_display
+    from fastadmm.cli.display import make_display
     from fastadmm.worth.coalitions import coalitions_done, worth_of_run
 
-    display = make_display(quiet, Coalitions)
+    display = make_display(quiet)
     try:
         found = worth_of_run(
             run,
@@ -97,14 +97,5 @@ def _parts(worth: Worth) -> Iterator[Table | str]:
         for row in worth.table()
     ]
     yield grid(title, ["party", *(heading for heading, _ in shown.values())], rows)
-    everyone, label_party = worth.everyone, 1 << worth.label_party
-    yield (
-        f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
-        f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
-        f"{worth.better(everyone, label_party):+.5f}"
-    )
     if worth.reason:
         yield worth.reason
-    short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
-    if short:
-        yield f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"

@@ -34,12 +34,11 @@ _RELATIVE, _EACH = 2.0**-50, 2.0**-250
 
 
 def prove_elsewhere(
-    problem: Problem, method: Method, intercept: Any, kept: bool, asked: tuple[float, float]
+    problem: Problem, method: Method, intercept: Any, kept: bool, asked: float
 ) -> Talk[Proof]:
     """Let all parties prove how good the model is that they are going to write.
 
     Shapes: intercept (C,).
-    Scaling: asked per mean loss.
     """
     engine = method.engine
     found = _feasible(problem, method)
@@ -49,7 +48,7 @@ def prove_elsewhere(
     dual = dual_of(problem, value, found.u, engine, True, found)
     reach = reach_where_endless(problem, engine)
     proof = judge(problem, value, intercept, dual, shares, reach, engine, asked, off)
-    return proof.above(least_loss(problem, engine), asked[1])
+    return proof.above(least_loss(problem, engine))
 
 
 def _feasible(problem: Problem, method: Method) -> Balanced:

@@ -149,12 +149,13 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
         for record in replayed:
             if record["round"] not in logged:
                 log.append(record)
-        display.start(learner.queries)
+        display.start()
         try:
             while learner.k <= learner.queries and not (interrupted := stop_requested()):
                 record = round_made() | {"seconds": time.monotonic() - begin}
                 log.append(record)
-                display.round(record)
+                sizes = f"gradient {record['gradient_norm']:.3g} · noise {record['noise']:.3g}"
+                display.round(f"round {record['round']} of {learner.queries} · {sizes}")
         finally:
             display.stop()
     done = learner.k - 1

@@ -60,14 +60,13 @@ class Proof:
         """Whether no other dual vector is needed."""
         return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
 
-    def above(self, floor: float, asked_absolute: float) -> "Proof":
+    def above(self, floor: float) -> "Proof":
         """This proof with another lower bound, if that is higher: that of the loss, whatever predicts."""
         if self.reason or not floor > self.bound:
             return self
         left = max(self.objective - floor, 0.0)
         numbers = self.objective, floor, relative_gap(left, self.objective, floor), left, self.rounding
-        limits = self.asked, asked_absolute
-        return proof_of(limits, self.computed, numbers, self.within, self.dual, self.reason)
+        return proof_of(self.asked, self.computed, numbers, self.within, self.dual, self.reason)
 
     def better(self, other: Self) -> Self:
         """Of two proofs of one model the one that says more; a contradiction outweighs both."""
@@ -81,7 +80,7 @@ class Proof:
 
 
 def proof_of(
-    limits: tuple[float, float],
+    asked: float,
     computed: float,
     numbers: tuple[float, float, float, float, float],
     within: Within | None,
@@ -89,13 +88,12 @@ def proof_of(
     reason: str,
 ) -> Proof:
     """A proof with the claim that its numbers make."""
-    asked, asked_absolute = limits
     objective, bound, gap, left, rounding = map(float, numbers)
     if not math.isfinite(objective):
         objective, bound, gap, left = math.inf, -math.inf, math.inf, math.inf
     if reason:
         claim = Claim.CONTRADICTION
-    elif gap <= asked or left <= asked_absolute:
+    elif gap <= asked:
         claim = Claim.CERTIFIED
     elif within is not None and within.gap <= asked:
         claim = Claim.CERTIFIED_WITHIN

@@ -86,14 +86,13 @@ def prove(
     duals: Sequence[Array | None],
     engine: Any,
     asked: float,
-    asked_absolute: float = 0.0,
 ) -> Proof:
     """Prove how good a model of a convex problem is, all of whose columns are at hand.
 
     Weights are of shape (d_m,) or (d_m, C). Of the dual vectors, None for the loss's gradient at the model,
-    the first counts that proves the gap that is asked for (relative, or per mean loss), or else the best.
+    the first counts that proves the relative gap that is asked for, or else the best.
     """
-    penalties, limits = problem.penalties, (asked, asked_absolute)
+    penalties = problem.penalties
     best: Proof | None = None
     for exact in (False, True):
         bounds, reach = bounded_models(problem, engine, norms=exact)
@@ -104,12 +103,12 @@ def prove(
                 party_share(block, penalty, x, dual[:3], bounded, engine, exact, problem.entry_roundings)
                 for block, penalty, x, bounded in zip(problem.blocks, penalties, weights, bounds)
             ]
-            proof = judge(problem, value, intercept, dual, shares, reach, engine, limits)
+            proof = judge(problem, value, intercept, dual, shares, reach, engine, asked)
             best = proof if best is None else best.better(proof)
             if best.settled:
                 return best
     assert best is not None  # there is a dual vector
-    return best.above(least_loss(problem, engine), asked_absolute)
+    return best.above(least_loss(problem, engine))
 
 
 def least_loss(problem: Problem, engine: Any) -> float:
@@ -172,7 +171,7 @@ def judge(
     shares: Sequence[Share],
     reach: float,
     engine: Any,
-    limits: tuple[float, float],
+    asked: float,
     off_more: float = 0.0,
 ) -> Proof:
     r"""Add up what the rows and the parties say of a model and a dual vector."""
@@ -228,7 +227,7 @@ def judge(
 
     scale, free = min(share.scale for share in shares), min(share.free for share in shares)
     left, rounding = gap(scale, sum(share.at(scale) for share in shares) if scale > 0.0 else math.inf)
-    if 0.0 < free < scale and left > limits[0] * abs(objective):
+    if 0.0 < free < scale and left > asked * abs(objective):
         other = gap(free, sum(share.at(free, free=True) for share in shares))
         scale, (left, rounding) = (scale, (left, rounding)) if left <= other[0] else (free, other)
     inside = math.inf
@@ -242,6 +241,6 @@ def judge(
     in_reach = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
     within = in_reach if math.isfinite(inside) else None
     numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
-    whole = not 0.0 < scale < 1.0 or (within and numbers[2] > limits[0] and numbers[3] > limits[1])
+    whole = not 0.0 < scale < 1.0 or (within and numbers[2] > asked)
     kept = dual.u if whole else dual.u * scale  # what proves the claim: among bounded models, the whole
-    return proof_of(limits, objective / w, numbers, within, kept, reason)
+    return proof_of(asked, objective / w, numbers, within, kept, reason)

@@ -72,13 +72,13 @@ class _WrongKey(ConfigError):
 def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
     """Refuse settings that a kind of run does not have."""
     for key, setting in SETTINGS.items():
-        if kind in setting.refused and given.get(setting.name) not in (None, False, "auto", "none"):
-            raise _WrongKey(key, setting.refused[kind])
+        if kind in setting.not_with and given.get(setting.name) not in (None, False, "auto", "none"):
+            raise _WrongKey(key, f"does not go with a {kind}; leave it out")
 
 
 def without(kind: Kind, config: RunConfig) -> RunConfig:
     """A configuration whose settings that a kind of run does not have are put aside."""
-    return replace(config, **{s.name: s.default for s in SETTINGS.values() if kind in s.refused})
+    return replace(config, **{s.name: s.default for s in SETTINGS.values() if kind in s.not_with})
 
 
 def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
     if not is_convex(config) and "gap" in given:
         raise _WrongKey("gap", f"{what} is not convex, so no duality gap certifies it; use stationarity")
     if config.privacy.mode != "none":
-        refuse("private", given)
+        refuse("private run", given)
     if config.path:
         refuse("path", given)
         if config.path_values is not None and {"path_length", "path_ratio"} & given.keys():

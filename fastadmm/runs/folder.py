@@ -269,10 +269,9 @@ class Display:
         """Show nothing."""
 
     note = _nothing  # one line
-    start = _nothing  # rounds begin: the target, and the most of them; of owners the most alone
+    start = _nothing  # rounds begin: the target, and the most of them
     round = _nothing  # one round is done
     stop = _nothing  # rounds are over
-    coalition = _nothing  # names of all parties, a coalition that is done, and how many are of how many
 
 
 @contextmanager

@@ -65,14 +65,6 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
     return _each(real, lambda value: _is_number(value) and 0 < value <= LARGEST_FACTOR, rule)
 
 
-def cluster(text: str) -> str:
-    """Where workers are."""
-    if text not in ("none", "mpi"):
-        gone = "Dask is supported no more" if text.startswith("dask") else f"unknown cluster {text!r}"
-        raise ValueError(f"{gone}; choose mpi or none")
-    return text
-
-
 def own_constraints(table: dict[str, Any]) -> dict[str, Any]:
     """Texts by party."""
     return _each(table, lambda text: isinstance(text, str), "is not text, such as 'box:0,1'")
@@ -196,7 +188,7 @@ def check_value(setting: Setting, value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
     if setting.choices and value not in setting.allowed:
-        raise ValueError(f"unknown {setting.noun} {value!r}; {choose_instead(value, setting.allowed)}")
+        raise ValueError(f"unknown choice {value!r}; {choose_instead(value, setting.allowed)}")
     return value if setting.check is None else setting.check(value)
 
 
@@ -218,3 +210,12 @@ def _checked_number(setting: Setting, value: float) -> float:
     if setting.below is not None and not value < setting.below:
         raise ValueError(f"{value!r} must be below {setting.below:g}")
     return value
+
+
+def check_parameter(name: str, setting: Setting, value: Any) -> Any:
+    """A value from Python as that of a setting, of which None may be the default."""
+    try:
+        value = value.item() if getattr(value, "shape", None) == () else value  # of NumPy
+        return value if value is None is setting.default else check_value(setting, value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None

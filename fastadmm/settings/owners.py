@@ -26,9 +26,7 @@ class OwnerSettings:
         "directory made by `owners convert`", is_path=True, default_doc="needed", default=MISSING
     )
     epsilon: str = _budget(
-        "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
-        "answers are exact",
-        "Privacy budget, the epsilon of each party or owner for one record: 1,1,0.5 or one for all; "
+        help="Privacy budget, the epsilon of each party or owner for one record: 1,1,0.5 or one for all; "
         "inf means exact answers.",
         default_doc="needed",
         default="",
@@ -37,8 +35,7 @@ class OwnerSettings:
         "δ of each owner, for Gaussian answers; below 1/n", "Failure probability of the guarantee, below 1/N."
     )
     mechanism: str = _budget(
-        "`laplace` (pure ε) or `gaussian` (with `delta`)",
-        "Noise of answers: laplace or gaussian.",
+        help="Noise of answers: laplace (pure epsilon) or gaussian (with delta).",
         choices=("laplace", "gaussian"),
         default="laplace",
     )
@@ -81,8 +78,7 @@ class OwnerSettings:
         default="auto",
     )
     step: float | None = _method(
-        "step size η, ρ or c₁ of the method; by default from the bound",
-        "Step size: eta, rho or c1 of the method (default: from the bound).",
+        help="Step size: eta, rho or c1 of the method (default: from the bound).",
         sign="positive",
     )
     smoothness: float | None = _method(
@@ -97,16 +93,14 @@ class OwnerSettings:
         "name of an owner that is the learner: its own answers are exact and are not sent",
     )
     ledger: str | None = _place(
-        "privacy ledger shared by all runs on the same data; by default one in the run's directory",
-        "Privacy ledger shared by all runs on these data.",
+        help="Privacy ledger shared by all runs on these data.",
         is_path=True,
     )
     budget: str | None = _budget(
         "limit on what all runs of the ledger may spend together, like `epsilon`", default_doc="`epsilon`"
     )
     threads: int | None = _place(
-        "number of threads; the sums do not depend on it",
-        "Threads; the result does not depend on it.",
+        help="Threads; the result does not depend on it.",
         sign="positive",
     )
 

@@ -165,15 +165,13 @@ class DifferentialPrivacy(Privacy):
     """What all modes with an epsilon have."""
 
     epsilon: float = _positive(
-        "budget of each party for the features of one record",
-        "Privacy budget, the epsilon of each party or owner for one record.",
+        help="Privacy budget, the epsilon of each party or owner for one record.",
         default_doc="needed",
         infinite=True,
         default=math.inf,
     )
     delta: float = _positive(
-        "failure probability; must be below 1/N",
-        "Failure probability of the guarantee, below 1/N.",
+        help="Failure probability of the guarantee, below 1/N.",
         below=1,
         default=1e-5,
     )

@@ -22,15 +22,6 @@ _PATH = Group("path", "Regularisation path (docs/training.md)", "belongs to a pa
 
 _early, _path = partial(_method, group=_EARLY), partial(_method, group=_PATH)
 
-_PAST_RELEASES = (
-    "rounds of a private run are fixed and charged beforehand; to stop by held-out rows would be one more "
-    "release"
-)
-_ONE_LAMBDA = (
-    "every fit of a path and every score that chooses would have to be charged; a private run has one lambda"
-)
-_NOT_BY_FILES = "a round by files has none; leave it out"
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -55,11 +46,10 @@ class RunConfig:
         default="auto",
     )
     lambda_: float = _objective(
-        "regularisation λ on the mean loss; at most 1e100",
-        "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
+        help="Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
         sign="positive",
         most=checks.LARGEST_FACTOR,
-        refused={"path": "a path has many; give path_values"},
+        not_with=("path",),
         estimator="alpha",
         default=1e-4,
     )
@@ -67,16 +57,11 @@ class RunConfig:
         "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
         wanted="a table of numbers",
         check=checks.own_lambdas,
-        refused={
-            "path": "a path has one lambda for all parties; leave one of the two out",
-            "private": "the noise and its guarantees are for one lambda",
-            "exchange": _NOT_BY_FILES,
-        },
+        not_with=("path", "private run", "run between parties"),
         in_model=True,
     )
     regularizer: str = _objective(
-        "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: [losses.md](losses.md)",
-        "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
+        help="l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
         words=checks.names_of_regularizers,
         in_model=True,
         estimator="regularizer",
@@ -92,7 +77,7 @@ class RunConfig:
         "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
         "[[[0, 1], [2, 3, 4]], []]`",
         check=checks.groups,
-        refused={"exchange": _NOT_BY_FILES},
+        not_with=("run between parties",),
         in_model=True,
     )
     constraint: str = _objective(
@@ -106,7 +91,7 @@ class RunConfig:
         "*A party's own constraint*",
         wanted="a table of texts",
         check=checks.own_constraints,
-        refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
+        not_with=("private run",),
         in_model=True,
     )
     intercept: bool = _objective(
@@ -115,11 +100,9 @@ class RunConfig:
         default=True,
     )
     scheme: str = _method(
-        "how parties and coordinator work together: see *Schemes*",
-        f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+        help=f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
         panel=MORE,
         choices=lambda: ("auto", *SCHEMES),
-        noun="scheme",
         solver="scheme",
         estimator="scheme",
         default="auto",
@@ -147,8 +130,7 @@ class RunConfig:
         default="auto",
     )
     gap: float = _limit(
-        "stop when the relative duality gap is certified to be this small; 0: never",
-        "Stop when the objective is proved to be this close to the best possible, relatively.",
+        help="Stop when the objective is proved to be this close to the best possible, relatively; 0: never.",
         sign="not negative",
         below=1,
         solver="gap",
@@ -160,13 +142,12 @@ class RunConfig:
         " when the gradient has fallen to this share of its size at zero weights; 0: never",
         sign="not negative",
         below=1,
-        refused={"exchange": _NOT_BY_FILES},
+        not_with=("run between parties",),
         solver="stationarity",
         default=1e-5,
     )
     rounds: int = _limit(
-        "stop after this many rounds, counted from the start of the run",
-        "Rounds at most; in each a party sends once, an owner answers once.",
+        help="Rounds at most; in each a party sends once, an owner answers once.",
         panel=MORE,
         sign="positive",
         solver="max_rounds",
@@ -176,7 +157,7 @@ class RunConfig:
     time: float | None = _limit(
         "stop after this many seconds of training, including earlier parts of a resumed run",
         sign="positive",
-        refused={"path": "a path ends when its last fit is certified; leave it out"},
+        not_with=("path",),
         solver="max_seconds",
     )
     threads: int | None = _place(
@@ -190,13 +171,10 @@ class RunConfig:
         estimator="n_threads",
     )
     cluster: str = _place(
-        "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts "
-        "([streaming.md](streaming.md)). The result is, to the "
-        "last bit, that of parties in one process: a single party is not pooled there",
-        "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
+        help="Share the rows between workers: mpi, in every process that mpiexec or srun starts "
         "(docs/streaming.md).",
         panel=MORE,
-        check=checks.cluster,
+        choices=("none", "mpi"),
         resumed=True,
         default="none",
     )
@@ -211,17 +189,13 @@ class RunConfig:
         default=Privacy(),
     )
     ledger: str | None = _place(
-        "privacy ledger shared by all runs on the same data; by default each run has its own",
-        "Privacy ledger shared by all runs on these data. (default: one for each run)",
+        help="Privacy ledger shared by all runs on these data. (default: one for each run)",
         panel=PANEL,
         is_path=True,
         estimator="ledger",
     )
     memory: str | None = _place(
-        "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
-        "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
-        " result does not depend on it",
-        "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
+        help="Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
         "80 % of what is free).",
         panel=MORE,
         check=checks.amount_of_memory,
@@ -240,7 +214,7 @@ class RunConfig:
         "predictor per sample and a gap of at least 1e-9, otherwise `one`; parties of few columns then "
         "answer once with all of them: [solver.md](solver.md#all-directions-at-once)",
         choices=DIRECTIONS,
-        refused={"private": "private messages are those of ADMM, one number per row"},
+        not_with=("private run",),
         solver="directions",
         default="auto",
     )
@@ -248,11 +222,7 @@ class RunConfig:
         "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
         "needs the extra `secrecy`: [between.md](between.md#sums-only)",
         choices=SECRECY,
-        refused={
-            "path": "a path is trained where all features are; leave one of the two out",
-            "private": "masks do not make noise smaller, and theorems are about messages that are seen",
-            "worth": "coalitions are trained where all features are",
-        },
+        not_with=("path", "private run", "worth"),
         solver="secrecy",
         default="none",
     )
@@ -261,20 +231,13 @@ class RunConfig:
         "The factors multiply the sample weights and count in W",
         wanted="'balanced' or a table of numbers",
         check=checks.class_weights,
-        refused={
-            "private": "the guarantees of a private run are for equal weights; ones made from labels "
-            "would give the labels away"
-        },
+        not_with=("private run",),
         estimator="class_weight",
     )
     warm_start: str | None = _method(
         "model or run directory at whose weights training starts: see *Warm starts*",
         is_path=True,
-        refused={
-            "private": "a private run starts at zero, so that nothing but its releases counts",
-            "exchange": _NOT_BY_FILES,
-            "worth": "a coalition starts at zero",
-        },
+        not_with=("private run", "run between parties", "worth"),
     )
     # Held-out rows have weight 0: what is held out decides what is minimised.
     validation: float | str | None = _objective(
@@ -283,16 +246,11 @@ class RunConfig:
         check=checks.share_or_partition,
         group=_EARLY,
         is_path=True,
-        refused={
-            "path": "a path chooses by its folds; leave one of the two out",
-            "private": _PAST_RELEASES,
-            "worth": "coalitions train on all rows",
-        },
+        not_with=("path", "private run", "worth"),
     )
     validation_metric: str = _early(
         "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
         choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
-        noun="metric",
         default="loss",
     )
     patience: int = _early(
@@ -309,13 +267,8 @@ class RunConfig:
         default=0,
     )
     path: bool = _path(
-        "train a decreasing grid of λ: see *Paths and cross-validation*",
-        "Train a decreasing grid of lambda, and choose one by cross-validation.",
-        refused={
-            "private": _ONE_LAMBDA,
-            "exchange": _NOT_BY_FILES,
-            "worth": "coalitions train at the lambda that the run ended with",
-        },
+        help="Train a decreasing grid of lambda, and choose one by cross-validation.",
+        not_with=("private run", "run between parties", "worth"),
         default=False,
     )
     path_values: list[float] | None = _path(
@@ -338,7 +291,6 @@ class RunConfig:
     rule: str = _path(
         "`best` or `1se`",
         choices=("best", "1se"),
-        noun="rule",
         estimator="selection",
         default="best",
     )
@@ -355,7 +307,7 @@ class RunConfig:
             heads = setting.only_with or ((setting.group.head,) if setting.group else ())
             idle = heads and not any(getattr(self, head) not in (None, False) for head in heads)
             value = getattr(self, setting.name)
-            if not (value is None or key in without or idle or (self.path and "path" in setting.refused)):
+            if not (value is None or key in without or idle or (self.path and "path" in setting.not_with)):
                 values[key] = value
         return values if self.privacy.mode == "none" else {**values, "privacy": self.privacy.to_dict()}
 

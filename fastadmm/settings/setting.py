@@ -12,7 +12,7 @@ it offers we would use the types of some sixty fields.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -24,8 +24,8 @@ MORE = "More options"
 #: and when that ends, the privacy ``budget``, the ``place`` where a run works, or the ``output`` it keeps.
 Role = Literal["objective", "data", "method", "budget", "place", "output"]
 
-#: Kinds of runs besides a plain fit. A setting goes with all of them but those that it gives a reason for.
-Kind = Literal["path", "private", "exchange", "worth"]
+#: Kinds of runs besides a plain fit, as errors call them. A setting names those that it does not go with.
+Kind = Literal["path", "private run", "run between parties", "worth"]
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,12 @@ class Setting:
     most: float | None = None
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     words: Callable[[], tuple[str, ...]] | None = None
-    noun: str = "choice"
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
     panel: str = ""
     group: Group | None = None
     only_with: tuple[str, ...] = ()
-    refused: Mapping[Kind, str] = field(default_factory=dict)
+    not_with: tuple[Kind, ...] = ()
     is_path: bool = False
     is_limit: bool = False
     resumed: bool = False
@@ -87,9 +86,9 @@ class Setting:
         return self.option or f"--{self.key.replace('_', '-')}"
 
 
-def declare(role: Role, doc: str, help: str = "", *, default: Any = None, **more: Any) -> Any:
-    """A field that carries a setting; without a default it is None."""
-    return field(default=default, metadata={"setting": Setting(role, doc, help, **more)})
+def declare(role: Role, doc: str = "", help: str = "", *, default: Any = None, **more: Any) -> Any:
+    """A field that carries a setting; without a default it is None, without ``doc`` that is the help."""
+    return field(default=default, metadata={"setting": Setting(role, doc or help, help, **more)})
 
 
 @cache

@@ -108,7 +108,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         Where private fits are charged, all as fits on the same rows; a fit that would exceed
         ``privacy.total_epsilon`` is refused. None: each fit is counted alone, with a warning.
     verbose : int, default=0
-        1 prints rounds 1, 2, ..., 9, 10, 20, ..., 100, 200 and so on; 2 every round.
+        1 shows the fit on one line, as ``callbacks=Progress()`` does.
     positive : label or None, default=None
         Which of two labels is counted, as class 1 of :meth:`coefficients`, :meth:`inference` and reports.
         None: the event of pairs such as no/yes and good/bad, else ``classes_[1]``. The fit, ``classes_``,

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,10 +27,9 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, PartyLambda, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer, get_regularizer
-from fastadmm.settings.checks import check_value
+from fastadmm.settings.checks import check_parameter
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
-from fastadmm.settings.setting import Setting
 from fastadmm.sklearn.columns import (
     Parties,
     block_names,
@@ -473,13 +471,13 @@ class _SharingModel(_Fitted):
         from fastadmm.privacy.private_run import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.published import exact_note, exact_parties
 
-        for parameter, key, given in (
-            ("early_stopping", "validation", self.early_stopping or None),
-            ("warm_start", "warm_start", start),
-            ("class_weight", "class_weight", getattr(self, "class_weight", None)),
+        for parameter, given in (
+            ("early_stopping", self.early_stopping or None),
+            ("warm_start", start),
+            ("class_weight", getattr(self, "class_weight", None)),
         ):
             if given is not None:
-                raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
+                raise ConfigError(f"{parameter}: does not go with a private run; leave it out")
         assert isinstance(self.privacy, DifferentialPrivacy)
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, self.privacy)
@@ -519,7 +517,7 @@ class _SharingModel(_Fitted):
     def _options(self) -> SolverOptions:
         """Options of the solver; parameters that are settings of a run are checked as those are."""
         for value in self._alphas():
-            self._checked("alpha", SETTINGS["lambda"], value)
+            check_parameter("alpha", SETTINGS["lambda"], value)
         if isinstance(self.penalty, str) and (near := near_key(self.penalty, REGULARIZERS)[0]):
             meant = f"the r of ADMM; did you mean regularizer={near!r}?"
             raise ConfigError(f"penalty: {self.penalty!r} is not a number, {meant}")
@@ -527,19 +525,10 @@ class _SharingModel(_Fitted):
         for setting in SETTINGS.values():
             name = setting.estimator
             if name not in _OTHER_FORMS and name in self._get_param_names():
-                value = self._checked(name, setting, getattr(self, name))
+                value = check_parameter(name, setting, getattr(self, name))
                 options |= {setting.solver: value} if setting.solver else {}
         check_random_state(self.random_state)
         return SolverOptions(stationarity=options["gap"], **options)
-
-    @staticmethod
-    def _checked(name: str, setting: Setting, value: Any) -> Any:
-        """A value as that of a setting, of which None may be the default."""
-        try:
-            value = value.item() if isinstance(value, np.generic) else value
-            return value if value is None is setting.default else check_value(setting, value)
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}") from None
 
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
@@ -640,9 +629,9 @@ def _watched(callbacks: Any, verbose: Any, target: float) -> Iterator[Callback |
     if not isinstance(each, list | tuple) or not all(map(callable, each)):
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
-        raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
-    called = [*each, *([partial(_print, bool(verbose > 1))] if verbose else [])]
-    lines = [callback for callback in each if isinstance(callback, Progress)]
+        raise ConfigError(f"verbose: {verbose!r} is not 0 or 1")
+    called = [*each, *([Progress()] if verbose else [])]
+    lines = [callback for callback in called if isinstance(callback, Progress)]
     for line in lines:
         line.begin(target)
     try:
@@ -650,12 +639,3 @@ def _watched(callbacks: Any, verbose: Any, target: float) -> Iterator[Callback |
     finally:
         for line in lines:
             line.end()
-
-
-def _print(every: bool, record: RoundRecord) -> None:
-    """Print a round: every one, or those whose numbers have one digit that is not 0."""
-    if every or len(str(record.round).rstrip("0")) == 1:
-        measure = f"gap {record.gap:.2e}"
-        if record.stationarity is not None:
-            measure = f"stationarity {record.stationarity:.2e}"
-        print(f"round {record.round}: objective {record.objective:.8g}, {measure}, {record.seconds:.1f} s")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Self
@@ -127,7 +125,6 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         """Choose bins; each party's rows as WOE of the other folds."""
         import pandas as pd
 
-        check_numbers(self, "max_bins", "min_share", "min_events", *["min_iv"] * (self.min_iv is not None))
         ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
         rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
         given = self.bins or {}
@@ -139,19 +136,18 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         said = self._labels(y, tables[0].n_rows, sample_weight)
         rows, notes = list[dict[str, Any]](), list[str]()
         self.encoders_, features = {}, []
-        with naming_parameters():
-            binning = Binning(rules, {k: way for k, way in ways.items() if k}, own, self.min_iv)
-            binning.check_names([name for table in tables for name in table.names])
-            for party, table in zip(self.party_names_, tables):
-                columns, nothing = (_raw(table, name) for name in table.names), Encoder((), "indicator")
-                encoder, X_woe = bin_columns(party, nothing, columns, said, binning, rows, notes)
-                if not encoder.columns:
-                    beyond = f"no column of {party} says anything about the labels beyond luck"
-                    raise InputError(f"X: {beyond}: leave the party out, or bring more rows")
-                self.encoders_[party] = encoder
-                features.append(X_woe)
-            for line in notes:
-                warnings.warn(_by_parameter(line), stacklevel=3)
+        binning = Binning(rules, {k: way for k, way in ways.items() if k}, own, self.min_iv)
+        binning.check_names([name for table in tables for name in table.names])
+        for party, table in zip(self.party_names_, tables):
+            columns, nothing = (_raw(table, name) for name in table.names), Encoder((), "indicator")
+            encoder, X_woe = bin_columns(party, nothing, columns, said, binning, rows, notes)
+            if not encoder.columns:
+                beyond = f"no column of {party} says anything about the labels beyond luck"
+                raise InputError(f"X: {beyond}: leave the party out, or bring more rows")
+            self.encoders_[party] = encoder
+            features.append(X_woe)
+        for line in notes:
+            warnings.warn(line, stacklevel=3)
         self.columns_ = pd.DataFrame(rows)
         worth = {(row["party"], row["column"]): {k: row[k] for k in ("iv", "iv_cross")} for row in rows}
         self.bins_ = pd.DataFrame(
@@ -222,27 +218,6 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = tags.input_tags.categorical = True
         tags.classifier_tags = ClassifierTags(multi_class=False)  # of its labels
         return tags
-
-
-def check_numbers(estimator: Any, *names: str) -> None:
-    """Refuse parameters that are no numbers."""
-    for name in names:
-        if not isinstance(value := getattr(estimator, name), Real):
-            raise ConfigError(f"{name}: {value!r} is not a number")
-
-
-def _by_parameter(said: str) -> str:
-    """What names options of the command line, with parameters in their place."""
-    return re.sub(r"(?<![\w-])--[a-z-]+", lambda option: option[0][2:].replace("-", "_"), said)
-
-
-@contextmanager
-def naming_parameters() -> Iterator[None]:
-    """Errors that name options of the command line name parameters."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(_by_parameter(str(error))) from None
 
 
 def _bins_text(given: Any) -> str:
@@ -382,7 +357,6 @@ class Scorecard(BaseEstimator):
         """
         import pandas as pd
 
-        check_numbers(self, "base", "odds", "pdo", "digits")
         self.woe_ = WoeTransformer(min_iv=0.0) if self.woe is None else clone(self.woe)
         self.model_ = JointClassifier() if self.model is None else clone(self.model)
         if self.model_.privacy is not None:
@@ -394,9 +368,8 @@ class Scorecard(BaseEstimator):
         model, good = model_of(self.model_), None if self.good is None else str(self.good)
         encoders = self.woe_.encoders_.values()
         parties = [replace(own, encoder=encoder) for own, encoder in zip(model.parties, encoders)]
-        with naming_parameters():
-            scaling = Scaling(self.base, self.odds, self.pdo, good, int(self.digits))
-            card = card_of(parties, model, scaling, "model")
+        scaling = Scaling(self.base, self.odds, self.pdo, good, int(self.digits))
+        card = card_of(parties, model, scaling, "model")
         label_of = {str(label): label for label in self.woe_.classes_.tolist()}
         self.good_, self.bad_ = label_of[str(card.good)], label_of[str(card.bad)]
         self.base_points_ = card.base_points

@@ -211,8 +211,6 @@ def _make_fold_problems(
     problem: Problem, fold: Array, score_weight: Array | None
 ) -> list[tuple[Problem, TestSet]]:
     """What each fold is trained on, and its held-out rows."""
-    if fold.shape != (problem.n_samples,):
-        raise InputError(f"folds: shape {fold.shape}, expected ({problem.n_samples},)")
     scored = problem.weight if score_weight is None else np.asarray(score_weight, dtype=np.float64)
     made = []
     for k in range(int(fold.max()) + 1):

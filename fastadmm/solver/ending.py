@@ -43,8 +43,6 @@ def describe_end(solver: Any, status: Status, record: RoundRecord) -> str:
             "and nothing is claimed of the model; please report it"
         )
     if status is Status.CONVERGED:
-        if record.gap_absolute <= options.gap_absolute:
-            return f"certified after {rounds}: absolute duality gap {record.gap_absolute:.2e}"
         if record.gap_within is None:
             return f"certified after {rounds}: {gap}"
         return (

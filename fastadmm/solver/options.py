@@ -1,13 +1,10 @@
 """How a problem is solved, as far as users choose it."""
 
-import math
 from dataclasses import dataclass
 
-from fastadmm.coordinator.subspace.scheme import DIRECTIONS
-from fastadmm.errors import ConfigError
-from fastadmm.method.scheme import SECRECY
-from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.schemes.registry import choose_scheme
+from fastadmm.settings.checks import check_parameter
+from fastadmm.settings.keys import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,6 @@ class SolverOptions:
         How much of the past the coordinator keeps: directions per party in
         ``subspace`` (at least 2), differences of the acceleration otherwise.
         Fewer take less memory and more rounds. None takes what the scheme likes.
-    gap_absolute : float
-        Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
     directions : {"auto", "one", "both"}
         What a party of ``subspace`` answers with in a round: ``one`` direction in double
         precision, or ``both`` that it has in single precision, the same bytes. With ``auto``
@@ -65,31 +60,10 @@ class SolverOptions:
     n_threads: int | None = None
     stationarity: float = 1e-5
     history: int | None = None
-    gap_absolute: float = 0.0
     directions: str = "auto"
     secrecy: str = "none"
 
     def __post_init__(self) -> None:
-        for name in ("gap", "stationarity", "gap_absolute"):
-            if not (math.isfinite(value := getattr(self, name)) and value >= 0):
-                raise ConfigError(f"{name}: {value!r} must be a finite number, not negative")
-        for name in ("gap", "stationarity"):
-            if (value := getattr(self, name)) >= 1:
-                raise ConfigError(f"{name}: {value!r} must be below 1")
-        if self.max_rounds < 1:
-            raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ConfigError(f"max_seconds: {self.max_seconds!r} must be positive")
-        if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
-            raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
-        if self.penalty is not None and self.penalty > LARGEST_FACTOR:
-            raise ConfigError(f"penalty: {self.penalty!r} is above {LARGEST_FACTOR:g}")
-        choices = {"acceleration": ("auto", "anderson", "none"), "directions": DIRECTIONS, "secrecy": SECRECY}
-        for name, known in choices.items():
-            if (chosen := getattr(self, name)) not in known:
-                raise ConfigError(f"{name}: unknown choice {chosen!r}; choose {', '.join(known)}")
-        if self.n_threads is not None and self.n_threads < 1:
-            raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
-        if self.history is not None and self.history < 0:
-            raise ConfigError(f"history: {self.history!r} must not be negative")
+        for setting in filter(lambda setting: setting.solver, SETTINGS.values()):
+            check_parameter(setting.solver, setting, getattr(self, setting.solver))
         choose_scheme(self)

@@ -279,12 +279,7 @@ class Solver(Run):
         self.proof, self.proof_round = proof, record.round
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
-        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, self._asked))
-
-    @property
-    def _asked(self) -> tuple[float, float]:
-        """The gaps that are to be proved: relative, and per mean loss."""
-        return self.options.gap, self.options.gap_absolute
+        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, self.options.gap))
 
     @property
     def _last_proof(self) -> Proof | None:
@@ -323,14 +318,14 @@ class Solver(Run):
             # Under squared l2, what rounds claim is what the vector proves that they keep, if they keep one.
             duals: list[np.ndarray | None] = [*[None] * smooth, *known]
             duals = duals[::-1] if self.problem.is_ridge else duals
-            proof = prove(self.problem, weights, inner, duals, self.engine, *self._asked)
+            proof = prove(self.problem, weights, inner, duals, self.engine, self.options.gap)
             if proof.settled or not self.options.gap > 0.0:
                 return proof
             near = None if smooth else known[0]
             u = refined_dual(self.problem, weights, inner, near, self.engine)
             if u is None:
                 return proof
-            return proof.better(prove(self.problem, weights, inner, [u], self.engine, *self._asked))
+            return proof.better(prove(self.problem, weights, inner, [u], self.engine, self.options.gap))
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
         if not self.problem.convex or self.diverged:
@@ -415,9 +410,8 @@ class Solver(Run):
         return None
 
     def _proves_enough(self, record: RoundRecord) -> bool:
-        """Whether one of the gaps that were asked for is reached, among all models."""
-        wanted, absolute = self._asked
-        return record.gap <= wanted > 0.0 or record.gap_absolute <= absolute > 0.0
+        """Whether the gap that was asked for is reached, among all models."""
+        return record.gap <= self.options.gap > 0.0
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         told = describe_end(self, status, record)

@@ -37,25 +37,17 @@ class StartingPoint:
 
 def check_start(start: StartingPoint, problem: Problem) -> StartingPoint:
     """The start as float64 arrays of the problem's shapes."""
-    if len(start.weights) != problem.n_parties:
-        raise InputError(
-            f"warm start: weights of {len(start.weights)} parties, but there are {problem.n_parties}"
-        )
-    weights = []
-    for x, block, name in zip(start.weights, problem.blocks, problem.names):
-        values = np.asarray(x, dtype=np.float64)
-        shape = (block.shape[1], problem.n_outputs) if problem.loss.vector else (block.shape[1],)
-        if values.shape != shape:
-            raise InputError(f"warm start: {name}: weights of shape {values.shape}, expected {shape}")
-        if not np.isfinite(values).all():
-            raise InputError(f"warm start: {name}: a weight is not finite")
-        weights.append(values)
+    outputs = (problem.n_outputs,) if problem.loss.vector else ()
+    weights = [np.asarray(x, dtype=np.float64) for x in start.weights]
     intercept = np.asarray(start.intercept, dtype=np.float64)
-    expected = (problem.n_outputs,) if problem.loss.vector else ()
-    if intercept.shape != expected:
-        raise InputError(f"warm start: intercept of shape {intercept.shape}, expected {expected}")
-    if not np.isfinite(intercept).all():
-        raise InputError("warm start: the intercept is not finite")
+    shapes = [x.shape for x in (*weights, intercept)]
+    expected = [*((block.shape[1], *outputs) for block in problem.blocks), outputs]
+    if shapes != expected:
+        raise InputError(
+            f"warm start: weights by party and intercept have the shapes {shapes}, expected {expected}"
+        )
+    if not all(np.isfinite(x).all() for x in (*weights, intercept)):
+        raise InputError("warm start: a weight or the intercept is not finite")
     if not problem.fit_intercept and intercept.any():
         raise InputError("warm start: the start has an intercept, but none is fitted")
     return StartingPoint(weights, intercept if problem.loss.vector else float(intercept))

@@ -374,7 +374,8 @@ def worth_of_run(
             known[coalition.mask] = coalition
             every = [one.to_json() for one in known.values()]
             write_json(partial, {"fingerprint": fingerprint, "coalitions": every})
-            display.coalition(problem.names, coalition, done, total)
+            who = " + ".join(problem.names[m] for m in coalition.members) or "nobody"
+            display.round(f"{done}/{total} coalitions · {who}")
 
         how |= {"label_party": label, "known": known, "monitor": monitor}
         worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
