@@ -44,6 +44,10 @@ _COMMANDS: dict[str, str] = {
 }
 
 
+#: What the library calls numbers, and what we call them.
+_NUMBERS = {"integer": "a whole number", "number": "a number", "float": "a number"}
+
+
 def usage_line(error: Any, argv: list[str], groups: Iterable[str]) -> str:
     """One sentence about an error of usage."""
     context = getattr(error, "ctx", None)
@@ -71,8 +75,9 @@ def usage_line(error: Any, argv: list[str], groups: Iterable[str]) -> str:
         message = message.replace("an argument", "a value")
     elif wrong := re.match("Invalid value for '(-[^' ]+)[^:]*:(?: Value error,)? ", message):
         # What the library says of numbers depends on its version; some do not name what was given.
-        reason = message[wrong.end() :].partition(", unable to parse")[0]
-        message = f"{wrong[1]}: {reason.replace('Input', repr(given(wrong[1], argv)))}"
+        reason, value = message[wrong.end() :], repr(given(wrong[1], argv))
+        kind = next((said for word, said in _NUMBERS.items() if f"valid {word}" in reason), "")
+        message = f"{wrong[1]}: {f'{value} is not {kind}' if kind else reason.replace('Input', value)}"
     return f"{message}; see '{path} --help'"
 
 
