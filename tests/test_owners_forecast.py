@@ -118,6 +118,7 @@ def test_best_rounds_and_owners_that_are_left_out():
     best = forecast.best_rounds(most=400)
     every = min(forecast.gap(rounds=T).total for T in range(1, 401))
     assert best.total <= every * 1.01
+    assert forecast.best_rounds(most=66).rounds == 59  # of 60, in steps of 8 % up to the end
     # Many owners are dropped one by one.
     triples = [(f"good{k}", 5000, 1.0) for k in range(10)] + [(f"bad{k}", 50, 0.01) for k in range(5)]
     best, _ = example(members_of(*triples)).best_coalition()

@@ -241,6 +241,7 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
     assert model.certificate["gap"] == table["values"][table["chosen"]]["gap"] <= 1e-6
     plain = start_run(make_config({"data": str(data / "a.parts"), "lambda": model.lam}), tmp_path / "plain")
     assert abs(plain["objective"] - result["objective"]) <= 1e-6 * plain["objective"]
+    assert len((finished / "rounds.jsonl").read_text().splitlines()) == result["rounds"]
     assert run("predict", finished, data / "t.parts", "-o", tmp_path / "p.csv") == 0
     assert run("evaluate", finished, data / "t.parts", "--json") == 0
 
