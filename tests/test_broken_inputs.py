@@ -192,23 +192,6 @@ def test_too_many_open_files(tmp_path):
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_interrupt_exits_130(tmp_path):
-    (tmp_path / "a.svm").write_bytes(SVM)
-    prelude = (
-        "import fastadmm.data_tools.convert as c, os, signal\n"
-        "old = c.Scan\n"
-        "def scan(*a): os.kill(os.getpid(), signal.SIGINT); return old(*a)\n"
-        "c.Scan = scan\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)"
-    )
-    code, _, err = run_process(
-        "convert", "a.svm", "-o", "out.parts", *TWO.split(), cwd=tmp_path, prelude=prelude
-    )
-    assert code == ExitCode.INTERRUPTED
-    assert err == "fastadmm: interrupted\n"
-    assert os.listdir(tmp_path) == ["a.svm"]
-
-
 def test_unprintable_names_stay_on_one_line(tmp_path):
     name = "a\n\x1b[31m.svm"
     (tmp_path / name).write_bytes(SVM + b"1 1:x\n")

@@ -294,13 +294,6 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
     assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
 
 
-@pytest.mark.repeats
-def test_a_dry_run_is_said_once(data, tmp_path):
-    (tmp_path / "mpi.toml").write_text(f'data = "{data}"\ncluster = "mpi"\n')
-    told = mpi_command(2, [*MAIN, "train", "--config", "mpi.toml", "--dry-run"], cwd=tmp_path).stdout
-    assert told.count("the plan of one process with all rows") == 1
-
-
 #: Where launchers tell a process its number, and how many there are.
 LAUNCHERS = [
     *(("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")),
@@ -331,14 +324,6 @@ def test_processes_that_would_each_train_by_themselves_are_one_line(data, tmp_pa
     assert ended("resume", "run", "--rounds", 2) == (5, told)
     assert ended("resume", "run", "--rounds", 2, rank=1) == (5, "")
     assert ended("resume", "run", "--rounds", 2, size="1")[0] == 7
-
-
-@pytest.mark.repeats
-def test_mpiexec_without_cluster_mpi(data, tmp_path):
-    done = mpi_command(2, [*MAIN, "train", str(data)], cwd=tmp_path)
-    assert done.returncode == 5
-    assert done.stderr.count("fastadmm: error:") == 1
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.repeats

@@ -18,7 +18,6 @@ from fastadmm.errors import ConfigError, DivergenceError, InputError
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -408,18 +407,6 @@ def test_mistakes_in_the_data():
 
 
 # --- with the rest of scikit-learn
-def test_pipeline_and_names_through_it(cancer):
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    means = [name for name in X.columns if name.startswith("mean")]
-    parties = [means, [name for name in X.columns if name not in means]]
-    scaler = StandardScaler().set_output(transform="pandas")
-    model = make_pipeline(scaler, JointClassifier(parties, 1e-2, tol=TIGHT)).fit(X, y)
-    other = reference(y, 1e-2).fit(*cancer)
-    np.testing.assert_allclose(model[-1].coef_, other.coef_, atol=1e-4)
-    assert list(model[-1].feature_names_in_) == list(X.columns)
-    assert model.score(X, y) > 0.98
-
-
 # --- the package
 def test_exports():
     joint = {"JointClassifier", "JointClassifierCV", "JointRegressor", "JointRegressorCV"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from page_outputs import NUMBER, agrees
+from page_outputs import agrees
 from run_tools import forking_commands
 
 nbformat = pytest.importorskip("nbformat")
@@ -71,15 +71,3 @@ def test_a_notebook_runs_to_what_it_shows(name, monkeypatch, tmp_path, request):
     for after, before in zip(ran, read(name)[1], strict=True):
         assert agrees(said(after), said(before)), said(after)
         assert [out.output_type for out in before.outputs] == [out.output_type for out in after.outputs]
-
-
-def words(text):
-    """Text without numbers, their units, and what aligns them."""
-    return re.sub(r"\b[kMG]?B\b|[\W_]+", " ", NUMBER.sub("", text)).replace("streamed", "in memory")
-
-
-@pytest.mark.slow
-def test_a_hundredth_of_the_rows_says_the_same(monkeypatch, tmp_path):
-    ran = run("large", monkeypatch, tmp_path, rows="100_000")
-    for after, before in zip(ran, read("large")[1], strict=True):
-        assert words(said(before)) == words(said(after))

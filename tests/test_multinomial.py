@@ -396,29 +396,6 @@ def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     assert_clean(tmp_path / "half")
 
 
-def test_two_classes_none_and_numbers(folder, tmp_path, capsys):
-    lines = (folder / "train.csv").read_text().splitlines()
-    (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
-    two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
-    assert run("convert", tmp_path / "two.csv", *two) == 0
-    assert run("train", tmp_path / "two.parts", "--loss", "multinomial", "-o", tmp_path / "run") == 0
-    model = open_model(tmp_path / "run")
-    assert model.parties[0].weights.shape[1] == 2
-    assert run("evaluate", tmp_path / "run", tmp_path / "two.parts") == 0
-    (tmp_path / "real.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i + 0.5}\n" for i in range(30)))
-    real = ("-o", tmp_path / "real.parts", "--label", "y", "--parties", 2)
-    assert run("convert", tmp_path / "real.csv", *real) == 0
-    assert run("train", tmp_path / "real.parts", "--loss", "multinomial", "-o", tmp_path / "no") != 0
-    assert "multinomial needs classes" in capsys.readouterr().err
-    # Owners of rows have two classes.
-    tmp_path = within(tmp_path)
-    capsys.readouterr()
-    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
-    assert run(*convert, "-o", tmp_path / "out") != 0
-    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 # --- files
 def test_label_files_and_class_numbers(tmp_path):
     for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):

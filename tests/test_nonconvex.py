@@ -351,25 +351,6 @@ def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam
     assert record.objective <= other.objective * 1.02  # of several local solutions each may find another
 
 
-@given(
-    seed=st.integers(0, 10**6),
-    case=st.sampled_from(["logistic", "huber", "squared_hinge", "sigmoid", "tukey:0.1"]),
-    width=st.sampled_from([0.01, 0.3, 5.0]),
-    lam=st.sampled_from([1e-6, 1e-2, 10.0]),
-)
-@settings(max_examples=40, deadline=None)
-def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
-    problem = generated(seed, case, f"log_sum:{width}", "all", lam, seed % 2 == 0)
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    before = math.inf
-    for _ in range(15):
-        record = solver.round()
-        assert math.isfinite(record.objective)
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-13) + 1e-300
-            before = record.objective
-
-
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])

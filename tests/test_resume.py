@@ -14,7 +14,7 @@ from fastadmm import SolverOptions
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import FormatError
 from fastadmm.files.seal import digest_of_files
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import TestSet, make_problem
@@ -154,26 +154,6 @@ def test_a_second_signal_ends_at_once(folder, uninterrupted, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_lost_model_is_made_again(folder, tmp_path):
-    out = tmp_path / "run"
-    start_run(configuration(folder, "subspace", gap=1e-6), out)
-    before = model_digests(out)
-    shutil.rmtree(out / "model")
-    assert resume_run(out)["status"] == Status.CONVERGED
-    assert model_digests(out) == before
-
-
-def test_leftovers_of_a_kill_are_removed(folder, tmp_path):
-    out = tmp_path / "run"
-    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
-    (out / ".result.json.0123abcd.tmp").write_text("{")
-    (out / ".model.0123abcd.tmp").mkdir()
-    (out / ".model.0123abcd.tmp" / "party-1.h5").write_text("half")
-    (out / "checkpoints" / ".round-00000004.0123abcd.tmp").mkdir()
-    resume_run(out)
-    assert_clean(out)
-
-
 # --- interruptions at any moment, in another process ------------------------------------------------------
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
@@ -201,17 +181,6 @@ def test_ctrl_c(slow, tmp_path):
     assert (code, stdout) == (7, "")
     assert_same_run(out, folder / "whole")
     assert_clean(out)
-
-
-@pytest.mark.repeats
-def test_run_behind_a_symbolic_link(folder, uninterrupted, tmp_path):
-    (tmp_path / "far" / "away").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
-    out = tmp_path / "link" / "run"
-    start_run(configuration(folder, "sharing"), out, display=SignalAfter(5))
-    resume_run(out, display=SignalAfter(9))
-    resume_run(out)
-    assert_same_run(out, uninterrupted["sharing"])
 
 
 # --- damage -----------------------------------------------------------------------------------------------
@@ -313,22 +282,6 @@ def test_damaged_results_and_other_places(folder, uninterrupted, tmp_path):
     old.rename(tmp_path / "new")
     resume_run(tmp_path / "new" / "run")
     assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
-
-
-def test_damaged_configuration(folder, tmp_path):
-    out = tmp_path / "run"
-    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
-    whole = (out / "run.toml").read_text()
-    for broken, message in (
-        (whole[: len(whole) // 2], "run.toml"),
-        ("\x00", "not TOML"),
-        ("", "'data' is missing"),
-        (whole.replace("rounds", "ruonds"), "damaged, or changed"),
-    ):
-        (out / "run.toml").write_text(broken)
-        refuses((ConfigError, FormatError), message, resume_run, out)
-    (out / "run.toml").write_text(whole[: whole.index("[provenance]")])
-    refuses(FormatError, "provenance", resume_run, out)
 
 
 # --- other data -------------------------------------------------------------------------------------------
