@@ -294,6 +294,13 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
     assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
 
 
+@pytest.mark.repeats
+def test_a_dry_run_is_said_once(data, tmp_path):
+    (tmp_path / "mpi.toml").write_text(f'data = "{data}"\ncluster = "mpi"\n')
+    told = mpi_command(2, [*MAIN, "train", "--config", "mpi.toml", "--dry-run"], cwd=tmp_path).stdout
+    assert told.count("the plan of one process with all rows") == 1
+
+
 #: Where launchers tell a process its number, and how many there are.
 LAUNCHERS = [
     *(("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")),

@@ -246,11 +246,8 @@ def recipe_with(folder, own, **values):
     [
         ({"data": None}, {}, r"site 'b': key 'data' is missing"),
         ({"approval": None}, {}, r"site 'b': key 'approval': in the simulator 'asked'"),
-        ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: approval, data"),
         ({"data": "no.h5"}, {}, r"no\.h5"),
         ({}, {"data": None}, r"key 'data' is missing: name the label file"),
-        ({}, {"lambda": -1.0}, r"lambda"),
-        ({}, {"loss": "hing"}, r"loss"),
         ({}, {"federation": {"parties": {"x": "nvflare:b"}}}, r"parties: party-1 is not 'nvflare:a'"),
     ],
 )  # fmt: skip

@@ -33,17 +33,16 @@ def said(cell):
     return re.sub(r"(?m) +$", "", "\n".join(texts))
 
 
-def run(name, monkeypatch, folder, rows="10_000_000"):
-    """The cells as they ran in a folder, with other rows than those of the largest tables."""
+def run(name, monkeypatch, folder):
+    """The cells as they ran in a folder."""
     nbclient = pytest.importorskip("nbclient")
     path = [str(forking_commands()), str(Path(sys.executable).parent), os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     monkeypatch.setenv("TMPDIR", str(folder))
     notebook, cells = read(name)
-    cells[0].source = cells[0].source.replace("ROWS = 10_000_000", f"ROWS = {rows}")
     options = {"timeout": 1200, "record_timing": False, "coalesce_streams": True}
     nbclient.NotebookClient(notebook, **options).execute(cwd=str(folder))
-    if "FASTADMM_WRITE_GALLERY" in os.environ and rows == "10_000_000":
+    if "FASTADMM_WRITE_GALLERY" in os.environ:
         nbformat.write(notebook, GALLERY / f"{name}.ipynb")
     return cells
 

@@ -20,6 +20,7 @@ from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
 
 from run_tools import CrashAfter, Notes, assert_same_run, python, refuses, result_of, run, write_blocks
+from scripts import script_of
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 N = 9000
@@ -187,6 +188,14 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path):
     fresh = peak(6)
     # One round more writes a few; holding all messages twice would add all of them.
     assert peak(7) < fresh + 8 * n * sum(widths) // 3
+
+
+@pytest.mark.repeats
+def test_what_acceleration_holds_is_planned():
+    # A part of its history was copied in every round: 16 % more than the plan with eight parties.
+    bench = script_of("bench/memory.py")
+    held, planned = bench.measure(100_000, ("sharing", "logistic", 8, 4, 14, {}))
+    assert 0.9 * planned < held < 1.1 * planned
 
 
 @pytest.mark.parametrize("version", [1, 2])

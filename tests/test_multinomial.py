@@ -36,7 +36,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_s
 from sklearn.preprocessing import scale
 
 import naive_multinomial as naive
-from run_tools import assert_clean, assert_same_run, printed, refuses, result_of, run, told, within
+from run_tools import assert_clean, assert_same_run, refuses, result_of, run, told, within
 
 ENGINE = Engine(1)
 LOSS = get_loss("multinomial")
@@ -376,11 +376,6 @@ def test_predict_evaluate_report_inspect(folder, capsys):
         assert last[key] == pytest.approx(metrics[key], abs=1e-9)
     assert run("report", folder / "run") == 0
     assert "virginica" in (folder / "run" / "report.html").read_text(encoding="utf-8")
-    for path in ("run", "run/model", "train.parts", "train.parts/labels.h5"):
-        assert printed(capsys, "inspect", folder / path)
-    labels = told(capsys, "inspect", folder / "train.parts")["labels"]
-    assert labels["classes"] == list(NAMES)
-    assert sum(labels["counts"]) == 110
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])

@@ -132,6 +132,11 @@ def test_edited_settings_and_parts_are_refused_by_all_who_read_them(home, tmp_pa
         more = [tmp_path / "b"] if command == "compare" else []
         assert run(command, tmp_path / "a", *more) == 4, command
         assert "run.toml: damaged, or changed since it was written" in capsys.readouterr().err
+    (tmp_path / "b" / "result.json").unlink()
+    (tmp_path / "d.parts").symlink_to(home / "d.parts")
+    settings = tmp_path / "b" / "run.toml"
+    settings.write_text(settings.read_text().split("[provenance]")[0])
+    assert "provenance" in refused(capsys, 4, "resume", tmp_path / "b", "-q")
     # A changed part is not imported nor a changed model resumed.
     model = tmp_path / "run"
     shutil.copytree(home / "run", model)

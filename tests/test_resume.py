@@ -154,6 +154,26 @@ def test_a_second_signal_ends_at_once(folder, uninterrupted, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_lost_model_is_made_again(folder, tmp_path):
+    out = tmp_path / "run"
+    start_run(configuration(folder, "subspace", gap=1e-6), out)
+    before = model_digests(out)
+    shutil.rmtree(out / "model")
+    assert resume_run(out)["status"] == Status.CONVERGED
+    assert model_digests(out) == before
+
+
+def test_leftovers_of_a_kill_are_removed(folder, tmp_path):
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
+    (out / ".result.json.0123abcd.tmp").write_text("{")
+    (out / ".model.0123abcd.tmp").mkdir()
+    (out / ".model.0123abcd.tmp" / "party-1.h5").write_text("half")
+    (out / "checkpoints" / ".round-00000004.0123abcd.tmp").mkdir()
+    resume_run(out)
+    assert_clean(out)
+
+
 # --- interruptions at any moment, in another process ------------------------------------------------------
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):

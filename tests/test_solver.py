@@ -35,6 +35,10 @@ def test_limits_end_a_run():
     assert result.status is Status.TIME_LIMIT
     assert len(result.history) == 1
     assert "time limit" in result.message
+    seen, endless = [], SolverOptions(gap=0.0)
+    result = solve(small()[2], endless, monitor=seen.append, should_stop=lambda: len(seen) == 4)
+    assert (result.status, result.history) == (Status.INTERRUPTED, seen)
+    assert result.proof is None  # whoever stopped it waits for no proof
 
 
 def test_results_and_records_stay():
