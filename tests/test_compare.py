@@ -155,10 +155,6 @@ def test_private_runs_show_what_they_spent(place, tmp_path):
     assert comparison.runs[1]["objective"] is None
 
 
-def test_command(place, capsys):
-    assert told(capsys, "compare", place / "one", place / "sharing")["differing"] == ["scheme"]
-
-
 def test_card(place, tmp_path, capsys):
     """The model card says what the files say; all of it: ``outputs.txt``."""
     model = open_model(place / "one")
