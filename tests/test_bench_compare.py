@@ -2,9 +2,6 @@
 
 import json
 import math
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -74,65 +71,10 @@ def test_planted_slowness_is_found_and_nothing_else(script, monkeypatch):
     assert fits >= 18
 
 
-class Scripted:
-    """A process that plays so many calls of a case, and then says what it measured."""
-
-    def __init__(self, name, turns, calls, series=None, why=None):
-        self.name, self.turns = name, turns
-        done = {"done": "x::bench_case", "series": series, "why": why}
-        self.messages = [*([{"ready": True}] * calls), done]
-
-    def read(self):
-        return self.messages.pop(0)
-
-    def write(self, word):
-        self.turns.append(self.name + word)
-        if word == "stop":
-            del self.messages[:-1]
-
-
-def test_calls_strictly_take_turns(script):
-    turns = []
-    here = Scripted("here ", turns, 3, {"seconds": [3.0, 2.0, 1.0], "new": [1], "bytes": [0, 0, 4]})
-    there = Scripted("there ", turns, 3, {"seconds": [2.0, 2.0, 2.0], "bytes": [0, 1, 0]})
-    case, ratios = script.alternate([here, there])
-    assert turns == ["here go", "there go"] * 3
-    assert case == "x::bench_case"
-    assert ratios == {"seconds": [1.5, 1.0, 0.5], "bytes": [1.0, 0.0, math.inf]}
-
-
-@pytest.mark.parametrize("fails", ["here", "there"])
-def test_a_case_that_fails_on_one_side_stops_on_the_other(script, fails):
-    turns = []
-    sides = []
-    for name in ("here", "there"):
-        why = "no kernel" if name == fails else None
-        sides.append(Scripted(f"{name} ", turns, 0 if why else 3, {"seconds": []}, why))
-    assert script.alternate(sides) == ("x::bench_case", f"{fails}: no kernel")
-    assert turns == [("there" if fails == "here" else "here") + " stop"]
-
-
 def test_every_loss_is_followed():
     text = (ROOT / "bench" / "bench_tracked.py").read_text(encoding="utf-8")
     followed = text.partition("\nLOSSES = {")[2].partition("\n}")[0]
     assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)
-
-
-def test_without_a_base_there_is_one_line(script, capsys):
-    for base in ([], ["no-such-revision"]):
-        assert script.main(base) == 2
-        printed = capsys.readouterr()
-        assert (printed.out, printed.err.count("\n")) == ("", 1)
-        assert printed.err.startswith("compare.py: error: ")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="needs the repository")
-def test_a_revision_beside_itself_is_no_slower():
-    command = [sys.executable, "-P", ROOT / "bench" / "compare.py", "HEAD", "--only", "noise and uniform"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 slower, 0 not compared" in done.stdout
 
 
 # --- corpus

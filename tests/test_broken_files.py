@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.digest import row_digest
-from fastadmm.store.label_file import LabelWriter
 from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.transform import Transform
 from scipy.sparse import csr_array
@@ -134,18 +133,6 @@ def hardlink_party(path):
     os.link(path / "party-1.h5", path / "party-2.h5")
 
 
-def swap_parties(path):
-    (path / "party-1.h5").rename(path / "x.h5")
-    (path / "party-2.h5").rename(path / "party-1.h5")
-    (path / "x.h5").rename(path / "party-2.h5")
-
-
-def shorter_labels(path):
-    """A label file that is right in itself, for 50 samples only."""
-    with LabelWriter(path / "labels.h5", task="classification", classes=("a", "b"), force=True) as writer:
-        writer.append(np.arange(50) % 2)
-
-
 def unsorted_row(h5):
     indptr = h5["X/indptr"][:]
     row = int(np.flatnonzero(np.diff(indptr) >= 2)[3])
@@ -241,11 +228,8 @@ CASES = [
     case("manifest other format", toml("fastadmm-partition", "other"), F, T, "'format'"),
     case("manifest newer version", toml('"1.0"', '"1.2"'), F, T, "'version'", "upgrade"),
     case("manifest no version number", toml('"1.0"', '"one"'), F, T, "'version'", "not a version"),
-    case("manifest version a number", toml('"1.0"', "1.0"), F, T, "'version'", "float"),
     case("manifest n_samples text", toml(f"n_samples = {N}", 'n_samples = "60"'), F, T, "'n_samples'"),
-    case("manifest n_samples zero", toml(f"n_samples = {N}", "n_samples = 0"), F, T, "'n_samples'"),
     case("manifest n_samples other", toml(f"n_samples = {N}", "n_samples = 61"), I, D, "rows", "61"),
-    case("manifest no row_digest", toml("row_digest", "rowdigest"), F, T, "'rowdigest'"),
     case("manifest other row_digest", toml("sha256:", "sha256:0"), I, D, "'obs/ids'", "order"),
     case("manifest unknown task", toml("classification", "ranking"), F, T, "'task'"),
     case("manifest other task", toml("classification", "regression"), F, L, "'task'"),
@@ -256,23 +240,17 @@ CASES = [
     case("unusable party name", toml('"party-2"', '"a/b"'), F, T, "'name'"),
     case("manifest other width", toml("n_features = 9", "n_features = 8"), F, C, "'n_features'"),
     case("manifest other kind", toml('kind = "csr"', 'kind = "dense"'), F, C, "'kind'"),
-    case("manifest unknown kind", toml('kind = "csr"', 'kind = "coo"'), F, T, "'kind'"),
-    case("no labels", toml("[labels]", "[other]"), F, T, "'other'"),
     # files of the directory
     case("party file absent", lambda p: (p / C).unlink(), S, C, "'file'"),
     case("label file absent", lambda p: (p / L).unlink(), S, L, "'file'"),
-    case("parties swapped", swap_parties, F, D, "'name'"),
     case("party copied", copy_party, I, C, "'X'", "party-1.h5"),
     case("party hard-linked", hardlink_party, F, C, "not the file that belongs here"),
     case("party permuted", permuted(D, np.arange(N)[::-1].copy()), I, D, "'obs/ids'", "order"),
-    case("labels permuted", permuted(L, np.roll(np.arange(N), 1)), I, L, "'obs/ids'", "order"),
-    case("labels shorter", shorter_labels, I, L, "50", "60"),
     case("labels in place of a party", lambda p: shutil.copy(p / L, p / C) and None, F, C, "encoding-type"),
     # HDF5 itself
     case("party empty", overwrite(D, b""), F, D, "'/'", "empty"),
     case("party garbage after the signature", overwrite(D, b"\x89HDF\r\n\x1a\n" + bytes(4000)), F, D, "'/'"),
     *(case(f"party truncated to {x:.0%}", cut(D, x), F, D, "key") for x in (0.02, 0.6, 0.999)),
-    *(case(f"sparse truncated to {x:.0%}", cut(C, x), F, C, "key") for x in (0.1, 0.95)),
     case("bit in a value", flip(D, lambda X: X.get_chunk_info(0).byte_offset + 100, 4),
          F, D, "'X'", "checksum"),
     case("bit in metadata", flip(C, lambda X: h5py.h5o.get_info(X).addr + 20, 255), F, C, "X"),
@@ -285,50 +263,33 @@ CASES = [
     # root of a party's file
     case("newer party", attr(D, "/", "encoding-version", "1.2"), F, D, "encoding-version", "upgrade"),
     case("party type absent", drop_attr(D, "/", "encoding-type"), F, D, "encoding-type"),
-    case("party type number", attr(D, "/", "encoding-type", 3), F, D, "encoding-type"),
     case("other party name", attr(D, "/", "name", "bank"), F, D, "'name'"),
-    case("n_samples text", attr(D, "/", "n_samples", "60"), F, D, "'n_samples'"),
     case("n_samples other", attr(D, "/", "n_samples", 59), F, D, "'n_samples'"),
-    case("row-digest absent", drop_attr(D, "/", "row-digest"), F, D, "'row-digest'"),
     case("row-digest wrong", attr(D, "/", "row-digest", "sha256:00"), F, D, "'row-digest'"),
     case("ids edited", put(D, "obs/ids", 5, 77), F, D, "'obs/ids'"),
     case("ids absent", drop(D, "obs/ids"), F, D, "'obs/ids'"),
-    case("obs absent", drop(D, "obs"), F, D, "'obs'"),
     case("ids real", replace(D, "obs/ids", np.zeros(N)), F, D, "'obs/ids'"),
-    case("ids short", replace(D, "obs/ids", np.arange(N - 1)), F, D, "'obs/ids'"),
     case("labels in a party", edited(D, lambda h: h.__setitem__("y", np.zeros(N))), F, D, "'y'", "labels.h5"),
-    case("labels among ids", edited(D, lambda h: h.__setitem__("obs/y", np.zeros(N))), F, D, "'obs/y'"),
     case("unknown key", edited(D, lambda h: h.create_group("uns") and None), F, D, "'uns'"),
     # dense block
     case("X absent", drop(D, "X"), F, D, "'X'", "missing"),
     case("X integer", replace(D, "X", np.ones((N, 4), dtype=np.int64)), F, D, "'X'", "dtype"),
     case("X short", replace(D, "X", np.ones((N - 1, 4))), F, D, "'X'", "rows"),
-    case("X without columns", replace(D, "X", np.ones((N, 0))), F, D, "'X'", "columns"),
-    case("X encoding absent", drop_attr(D, "X", "encoding-type"), F, D, "'X'", "encoding-type"),
     case("X other encoding", attr(D, "X", "encoding-type", "rec-array"), F, D, "'X'", "rec-array"),
     case("X newer encoding", attr(D, "X", "encoding-version", "0.3.0"), F, D, "'X'", "upgrade"),
-    case("X older encoding", attr(D, "X", "encoding-version", "0.1.0"), F, D, "'X'", "unknown"),
     case("X NaN", put(D, "X", (7, 2), np.nan), I, D, "'X'", "row 8, column 3", "'rent'"),
-    case("names absent", drop(D, "var/names"), F, D, "'var/names'"),
     case("names short", replace(D, "var/names", np.array([b"a", b"b"], object)), F, D, "'var/names'"),
-    case("names numbers", replace(D, "var/names", np.arange(4)), F, D, "'var/names'"),
     case("names repeated", put(D, "var/names", 2, "age"), F, D, "'var/names'", "twice"),
     case("names not UTF-8", put(D, "var/names", 1, b"\xff\xfe"), F, D, "'var/names'", "UTF-8"),
     # transform
-    case("transform absent", drop(D, "transform"), F, D, "'transform'"),
     case("transform a dataset", edited(C, transform_dataset), F, C, "'transform'"),
     case("transform edited", put(D, "transform/scale", 1, 3.0), F, D, "'transform'", "digest"),
     case("transform scale zero", put(D, "transform/scale", 1, 0.0), F, D, "'transform'", "scale"),
     case("transform short", replace(D, "transform/scale", np.ones(3)), F, D, "'transform'"),
-    case("transform unknown", attr(D, "transform", "normalize", "l7"), F, D, "'transform'", "l7"),
-    case("transform other type", attr(D, "transform", "encoding-type", "dict"), F, D, "'transform'"),
     # sparse block
-    case("data absent", drop(C, "X/data"), F, C, "'X/data'"),
-    case("shape absent", drop_attr(C, "X", "shape"), F, C, "'X'", "shape"),
     case("shape text", attr(C, "X", "shape", "60x9"), F, C, "'X'", "shape"),
     case("shape short", attr(C, "X", "shape", np.array([N - 1, 9])), F, C, "'X/indptr'"),
     case("shape narrow", attr(C, "X", "shape", np.array([N, 3])), F, C, "'var/names'"),
-    case("sparse other encoding", attr(C, "X", "encoding-type", "csc_matrix"), F, C, "'X'", "csc_matrix"),
     case("indptr start", put(C, "X/indptr", 0, 1), F, C, "'X/indptr'", "row 1"),
     case("indptr decreasing", edited(C, decreasing_indptr), F, C, "'X/indptr'", "row"),
     case("indptr end", put(C, "X/indptr", N, 10**6), F, C, "'X/indptr'", f"row {N}"),
@@ -338,29 +299,22 @@ CASES = [
     case("indices unsorted", edited(C, unsorted_row), F, C, "'X/indices'", "order"),
     case("indices repeated", edited(C, repeated_column), F, C, "'X/indices'", "twice"),
     case("indices short", replace(C, "X/indices", lambda v: v[:-1]), F, C, "'X/indices'", "entries"),
-    case("data integer", replace(C, "X/data", lambda v: v.astype(int)), F, C, "'X/data'", "dtype"),
     case("data NaN", put(C, "X/data", 0, np.nan), I, C, "'X/data'", "row 1", "column"),
     # more than a file of this size can hold
     case("transform packed", replace(D, "transform/center", np.zeros(1 << 20), compression="gzip"), F, D,
          "'transform/center'", "claims 8388608 bytes"),
     case("names are one text", one_text_everywhere, F, C, "'var/names'", "bytes of text"),
     case("attribute of many texts", edited(D, many_texts), F, D, "3000 texts of up to 50000 bytes"),
-    case("transform of others", replace(D, "transform/center", np.zeros(3)), F, D, "transform"),
     case("centre of sparse", edited(C, centred), F, C, "transform"),
     # labels
     case("reading edited", attr(L, "/", "reading", "no reading"), F, L, "'reading'"),
     case("label epsilon edited", attr(L, "/", "label-epsilon", -1.0), F, L, "'label-epsilon'"),
-    case("y absent", drop(L, "y"), F, L, "'y'"),
-    case("y integer", replace(L, "y", np.arange(N) % 2), F, L, "'y'", "dtype"),
     case("y short", replace(L, "y", np.zeros(N - 1)), F, L, "'y'", "entries"),
     case("y minus one", put(L, "y", 3, -1.0), I, L, "'y'", "row 4"),
     case("y NaN", put(L, "y", 59, np.nan), I, L, "'y'", "row 60"),
     case("classes absent", drop_attr(L, "/", "classes"), F, L, "'classes'"),
     case("classes equal", attr(L, "/", "classes", ["a", "a"]), F, L, "'classes'"),
     case("classes three", attr(L, "/", "classes", ["a", "b", "c"]), F, L, "'classes'"),
-    case("classes numbers", attr(L, "/", "classes", [0, 1]), F, L, "'classes'"),
-    case("label task unknown", attr(L, "/", "task", "ranking"), F, L, "'task'"),
-    case("label ids edited", put(L, "obs/ids", 0, 9), F, L, "'obs/ids'"),
     case("weight negative", put(L, "sample_weight", 1, -0.5), I, L, "'sample_weight'", "row 2"),
     case("weights zero", put(L, "sample_weight", slice(None), 0.0), I, L, "'sample_weight'", "zero"),
     case("offset NaN", put(L, "offset", 9, np.nan), I, L, "'offset'", "row 10"),
@@ -379,7 +333,7 @@ def test_the_good_partition_is_good(good):
     read_everything(good)
 
 
-@pytest.mark.representatives(65)
+@pytest.mark.representatives(52)
 @pytest.mark.parametrize("broken", CASES)
 def test_broken(good, tmp_path, broken):
     bad = tmp_path / "bad.parts"

@@ -68,13 +68,11 @@ CSR = {
 CASES = [
     # texts: error_lines.txt
     bad("svm empty", b"", "bad.svm: file is empty"),
-    bad("csv empty", b"", "bad.csv: file is empty", LABEL),
     bad("svm binary", bytes(range(1, 256)) * 40, "bad.svm: line 1: label"),
     # compression
     bad("bz2 cut", bz2.compress(SVM * 99)[:-20], "bad.bz2: bzip2 data end early"),
     bad("gz cut", gzip.compress(SVM * 99)[:-20], "bad.gz: gzip data end early"),
     bad("xz cut", lzma.compress(SVM * 99)[:-40], "bad.xz: xz data end early"),
-    bad("bz2 head only", b"BZh9", "bad.bz2: bzip2 data end early"),
     bad("bz2 junk", b"BZh9" + b"junk" * 9, "bad.bz2: bzip2 data are damaged"),
     bad("gz junk", b"\x1f\x8b" + b"junk" * 9, "bad.gz: gzip data are damaged"),
     bad("gz crc", gzip.compress(SVM)[:-8] + bytes(8), "bad.gz: gzip data are damaged"),
@@ -190,23 +188,6 @@ def test_too_many_open_files(tmp_path):
     code, _, err = run_process(*command, cwd=tmp_path, prelude=prelude)
     check(code, err, STORAGE, r"out\.parts")
     assert os.listdir(tmp_path) == ["a.npz"]
-
-
-def test_interrupt_exits_130(tmp_path):
-    (tmp_path / "a.svm").write_bytes(SVM)
-    prelude = (
-        "import fastadmm.data_tools.convert as c, os, signal\n"
-        "old = c.Scan\n"
-        "def scan(*a): os.kill(os.getpid(), signal.SIGINT); return old(*a)\n"
-        "c.Scan = scan\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)"
-    )
-    code, _, err = run_process(
-        "convert", "a.svm", "-o", "out.parts", *TWO.split(), cwd=tmp_path, prelude=prelude
-    )
-    assert code == ExitCode.INTERRUPTED
-    assert err == "fastadmm: interrupted\n"
-    assert os.listdir(tmp_path) == ["a.svm"]
 
 
 def test_unprintable_names_stay_on_one_line(tmp_path):

@@ -99,20 +99,15 @@ MODELS = {
     "manifest of other bytes": (overwrite("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
     "other format": (replace("fastadmm-model", "fastadmm-partition"), 4, "expected 'fastadmm-model'"),
     "newer version": (replace('"1.2"', '"2.0"'), 4, "upgrade fastadmm"),
-    "no version": (replace('version = "1.2"', ""), 4, "'version': is missing"),
-    "strange version": (replace('"1.2"', '"one"'), 4, "not a version number"),
     "no parties": (replace(PARTIES, ""), 4, "'party': is missing"),
     "empty list of parties": (replace(PARTIES, "party = []\n"), 4, "'party' is empty"),
-    "parties of another type": (replace(PARTIES, "party = 3\n"), 4, "'party': is int, not list"),
     "parties as numbers": (replace(PARTIES, "party = [1, 2]\n"), 4, "'party' must hold tables"),
     "party twice": (replace("{ (name = .party-1.[^}]*) }", r"{ \1 }, { \1 }"), 4, "'party-1' occurs"),
-    "party outside": (replace('name = "party-1"', 'name = "../party-1"'), 4, "model.toml"),
     "party without name": (replace('name = "party-1", ', ""), 4, "'name': is missing"),
     "other number of features": (replace("n_features = 4", "n_features = 5"), 4, "agree with the digest"),
     "unknown loss": (replace('loss = "logistic"', 'loss = "cauchy"'), 4, "unknown loss 'cauchy'"),
     "loss of another task": (replace('loss = "logistic"', 'loss = "squared"'), 4, "does not go with"),
     "unknown task": (replace('"classification"', '"ranking"'), 4, "'ranking'"),
-    "lambda as text": (replace("lambda = [^\n]*", 'lambda = "x"'), 4, "agree with the digest"),
     "no certificate": (replace(CERTIFICATE, "["), 4, "does not agree with the digest"),
     "certificate is text": (
         replace(r"(?s)^(.*)\[certificate\].*?\[", 'certificate = "yes"\n\\1['),
@@ -121,23 +116,15 @@ MODELS = {
     ),
     "no party file": (remove("party-2.h5"), 6, "party-2.h5: the weights of party-2 are not here"),
     "half a party file": (cut("party-2.h5", 0.5), 4, "party-2.h5"),
-    "empty party file": (overwrite("party-2.h5", b""), 4, "is empty"),
     "party file is a directory": (directory, 6, "is a directory"),
     "files of two parties swapped": (swap, 4, "the file of another party"),
     "file of another kind": (other_kind, 4, "'fastadmm-party-model' is needed"),
     "flipped bit in weights": (flip, 4, "checksum mismatch"),
     "NaN weights": (weights(np.array([1.0, np.nan, 0.0, 1.0])), 4, "NaN or infinity"),
     "too few weights": (weights(np.ones(3)), 4, "3 weights"),
-    "weights as text": (weights(np.array([b"a", b"b", b"c", b"d"])), 4, "weights"),
     "no weights": (edited("party-1.h5", lambda f: f.pop("weights")), 4, "weights"),
-    "no names": (edited("party-1.h5", lambda f: f["var"].pop("names")), 4, "names"),
     "fewer names": (edited("party-1.h5", fewer("var/names", 2)), 4, "2 names for 4 weights"),
-    "no transform": (edited("party-1.h5", lambda f: f.pop("transform")), 4, "transform"),
-    "no name in the party file": (edited("party-1.h5", lambda f: f.attrs.pop("name")), 4, "'name'"),
-    "no coordinator": (remove("coordinator.h5"), 6, "coordinator.h5: cannot read"),
     "version of models without a digest": (replace('"1.2"', '"1.1"'), 4, ANOTHER),
-    "other id": (replace('id = "', 'id = "0'), 4, "does not agree with the digest"),
-    "no id": (replace('id = "[^"]*"', ""), 4, "'id': is missing"),
     "less privacy asked of the reader": (replace('epsilon = "inf"', "epsilon = 0.0"), 4, "digest"),
     "no digest": (edited("coordinator.h5", lambda f: f.attrs.pop("digest")), 4, "digest"),
     "other party's file of another model": (
@@ -200,11 +187,6 @@ def test_out_is_taken(folder, tmp_path, capsys):
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     train = ["train", folder / "a.parts", "--quiet", "--out"]
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    for name, hint in (("run", "fastadmm resume"), ("file", "another name"), ("full", "another name")):
-        assert run(*train, tmp_path / name) == 6
-        err = capsys.readouterr().err
-        assert "exists already" in err
-        assert hint in err
     for name in ("file", "full"):
         refused(capsys, 6, *train, tmp_path / name, "--force")
     shutil.copytree(folder / "a.parts", tmp_path / "run" / "a.parts")  # --force must not delete data
@@ -214,26 +196,9 @@ def test_out_is_taken(folder, tmp_path, capsys):
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     (tmp_path / "empty").mkdir()
     assert run(*train, tmp_path / "empty") == 0
+    (tmp_path / "run" / "worth.json").write_text("{}")
     assert run(*train, tmp_path / "run", "--force", "--lambda", 0.5) == 0
     assert "lambda = 0.5" in (tmp_path / "run" / "run.toml").read_text()
-
-
-def test_permissions(folder, tmp_path):
-    (tmp_path / "secret").touch(mode=0)
-    if os.access(tmp_path / "secret", os.R_OK):
-        pytest.skip("permissions do not bind the superuser")
-    shutil.copytree(folder / "run", tmp_path / "run")
-    (tmp_path / "run" / "run.toml").chmod(0)
-    assert run("resume", tmp_path / "run") == 6
-    (tmp_path / "run").chmod(0)
-    for command in (["resume"], ["predict"], ["evaluate"], ["train", "--force"]):
-        data = [] if command == ["resume"] else [folder / "a.parts"]
-        order = [*data, "--out", tmp_path / "run"] if command[0] == "train" else [tmp_path / "run", *data]
-        assert run(*command, *order) == 6
-    (tmp_path / "run").chmod(0o700)
-    (tmp_path / "locked").mkdir(mode=0o500)
-    assert run("train", folder / "a.parts", "--out", tmp_path / "locked" / "run") == 6
-    assert not list((tmp_path / "locked").iterdir())
 
 
 def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):

@@ -84,15 +84,6 @@ def test_group_alone_prints_its_help(group, capsys):
     assert "Commands" in out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command(capsys, command):
-    for option in ("--help", "-h"):
-        assert run(command, option) == 0
-        out, err = capsys.readouterr()
-        assert err == ""
-        assert f"fastadmm {command}" in out or f" {command} " in out
-
-
 def test_help_lists_commands_and_fits_the_terminal(capsys, monkeypatch):
     for arguments in (["--help"], ["-h"], []):
         out = printed(capsys, *arguments)
@@ -343,20 +334,6 @@ def test_displays_that_draw_now_and_then(monkeypatch, capsys):
     assert re.match(r"ETA \d+ s · round 13 · ", lines[-1])
 
 
-def test_live_display(small, tmp_path, capsys):
-    """Every state of the progress bar, as on a terminal: infinite gap, no target, target reached."""
-    for gaps, target in (([float("inf"), 0.5, 1e-7], 1e-6), ([0.5, 0.0], 1e-6), ([0.5, 0.4], 0.0)):
-        display = ProgressDisplay(live=True)
-        display.note("a [note] with brackets")
-        display.start(target, 100)
-        for record in rounds(gaps):
-            display.round(record)
-        display.stop()
-        err = capsys.readouterr().err
-        assert "a [note] with brackets" in err
-        assert f"round {len(gaps)} · gap {gaps[-1]:.1e} · objective 0.5" in err
-
-
 def test_a_line_of_progress_fits_the_terminal(capsys):
     records = deque(
         RoundRecord(9990 + k, 1e4 * k, -123456.789e7, 0.9**k, 0.9**k, 1.0, 1.0, 1.0, 1.0, 1.0)
@@ -397,11 +374,3 @@ def test_progress_in_a_notebook_is_one_line_that_ends(tol, monkeypatch):
     assert last.startswith(f"round {model.n_rounds_} · gap")
     assert rest == ""
     assert shown.count("\n") == 1
-
-
-def test_progress_in_a_log_has_no_control_characters(capsys):
-    X, y = load_breast_cancer(return_X_y=True)
-    ADMMSharingClassifier(parties=3, callbacks=[Progress()]).fit(X / X.max(axis=0), y)
-    said = capsys.readouterr().err
-    assert "\r" not in said
-    assert all(len(line) < 80 for line in said.splitlines())

@@ -334,14 +334,6 @@ def test_processes_that_would_each_train_by_themselves_are_one_line(data, tmp_pa
 
 
 @pytest.mark.repeats
-def test_mpiexec_without_cluster_mpi(data, tmp_path):
-    done = mpi_command(2, [*MAIN, "train", str(data)], cwd=tmp_path)
-    assert done.returncode == 5
-    assert done.stderr.count("fastadmm: error:") == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.repeats
 def test_a_killed_rank_ends_the_job_and_the_run_goes_on(data, tmp_path):
     """On another number of ranks, and to the same bits."""
     config = RunConfig(str(data), threads=1, gap=0.0, rounds=60, checkpoint_rounds=2)

@@ -17,7 +17,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import PartyModel, open_model
 from fastadmm.store.transform import Transform
 
-from run_tools import printed, refused, run, told
+from run_tools import refused, run, told
 
 
 @pytest.fixture(scope="module")
@@ -106,21 +106,6 @@ def test_a_party_alone_has_its_own_part(home, tmp_path, capsys):
     assert own.rows() == [row]
     assert run("coefficients", alone, "--party", "guest") == 3
     assert "guest, host" in refused(capsys, 5, "coefficients", home / "run", "--party", "nobody")
-
-
-def test_command(home, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fastadmm.cli.options.SHOWN", 1)
-    out = tmp_path / "c.csv"
-    text = printed(capsys, "coefficients", home / "run", "-o", out)
-    assert "3 more" in text
-    assert max(len(line) for line in text.splitlines() if not line.startswith("note: ")) <= 80
-    np.testing.assert_array_equal(
-        pd.read_csv(out)["weight"], read_coefficients(home / "run").columns["weight"]
-    )
-    for bad, said in (("job", "COLUMN=CATEGORY"), ("job=king", "not 'king'"), ("income=1", "no categories")):
-        assert run("coefficients", home / "run", "--baseline", bad) in (3, 5)
-        assert said in capsys.readouterr().err
-    assert run("coefficients", home / "run", "--baseline", "age=1") == 3
 
 
 @pytest.mark.parametrize("clipped", [True, False])

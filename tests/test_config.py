@@ -1,6 +1,5 @@
 """Configuration: the same keys in TOML and as options; a mistake is one line that names source and key."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.runs.config import make_config, read_config, recorded, solver_options
 from fastadmm.settings.keys import KEYS
 from fastadmm.settings.run import RunConfig
-from fastadmm.store.partition import open_partition
 
 from run_tools import assert_same_run, run, write_problem
 
@@ -102,27 +100,6 @@ def test_every_key_reaches_the_configuration_and_back():
     assert (settings.mode, settings.epsilon, settings.message_clip) == ("message", 2.0, None)
     values["privacy"] = settings.to_dict()
     assert make_config(values).to_toml() == values
-
-
-def test_groups_of_a_file_are_those_of_the_problem(folder, tmp_path):
-    parts = open_partition(folder / "a.parts")
-    widths = [party.n_features for party in parts.parties]
-    groups = [[[j] for j in range(widths[0])], *([] for _ in widths[1:])]
-    file = folder / "groups.toml"
-    file.write_text(f'data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\ngroups = {groups}\n')
-    assert run("train", "--config", file, "--quiet", "--out", tmp_path / "run") == 0
-    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["groups"] == groups
-    assert tomllib.loads((tmp_path / "run" / "model" / "model.toml").read_text())["groups"] == groups
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    # A group of one column is its absolute value: another problem than with whole parties as groups.
-    file.write_text('data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\n')
-    assert run("train", "--config", file, "--quiet", "--out", tmp_path / "whole") == 0
-    whole = json.loads((tmp_path / "whole" / "result.json").read_text())
-    assert abs(result["objective"] - whole["objective"]) > 1e-6
-    for wrong, message in ((groups[:-1], "one entry per party"), ([[[0]], *groups[1:]], "exactly once")):
-        file.write_text(f'data = "a.parts"\nregularizer = "group_lasso"\ngroups = {wrong}\n')
-        assert run("train", "--config", file, "--quiet", "--out", tmp_path / message) != 0
-        assert not (tmp_path / message / "model").exists()
 
 
 # --- files ------------------------------------------------------------------------------------------------

@@ -198,6 +198,8 @@ def test_every_word_that_exists_passes(asker):
         for word in known:
             document = run_description(RUN, CALLER, {"A": terms_of(asker.data, **{key: word})})
             assert consent_to_run(document, "x", asker.data.path, asker.state).lines
+    document, own = run_description(RUN, CALLER, {"B": terms_of(asker.data)}), (asker.data.path, asker.state)
+    refuses(InputError, "x: of B, but .* is of A$", consent_to_run, document, "x", *own)
 
 
 def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):

@@ -10,7 +10,9 @@ from fastadmm import ADMMSharingRegressor
 from fastadmm.between.approval import check_words
 from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import Affine, Simplex, get_constraint
+from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
+from fastadmm.problem.regularizers import NoRegularizer
 from fastadmm.solver.solver import SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,6 +58,8 @@ def test_the_nearest_point_of_an_affine_set(seed, k):
     x = 10.0 * rng.standard_normal(5)
     found = own.project(x)
     assert own.contains(found)
+    error = PartyPenalty(NoRegularizer(), own, 1.0)._uncoupled(found, x, np.zeros(5))[3]
+    assert (error >= 2.0**-52 * np.abs(x)).all()  # what its subtraction rounds
     unit = rows / np.linalg.norm(rows, axis=1)[:, None]
     assert np.allclose(
         found, x - np.linalg.pinv(unit) @ (unit @ (x - 1.0)), atol=1e-9 / np.linalg.svd(unit)[1][-1]

@@ -41,15 +41,6 @@ def test_files_and_table(demo):
     assert 0 < document["bytes_per_row"] < document["pooled_bytes_per_row"] == 8 * 12
 
 
-def test_its_run_is_a_run(demo, capsys):
-    out, _ = demo
-    assert run("resume", out / "run") == 0
-    assert "nothing to do" in capsys.readouterr().err
-    assert run("resume", out / "run", "--gap", 1e-9, "--quiet") == 0  # its data are where run.toml says
-    assert run("evaluate", out / "run", out / "test.parts") == 0
-    assert run("inspect", out / "run") == 0
-
-
 def test_a_plain_install_gets_all_but_the_report(tmp_path, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -13,6 +13,7 @@ from fastadmm import solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import column_deviations
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty
@@ -124,6 +125,17 @@ def test_deviations_of_far_columns(sparse):
     exact = [float(statistics.pstdev(map(Fraction, column.tolist()))) for column in matrix.T]
     np.testing.assert_allclose(found, exact, rtol=1e-9)
     assert found[3] == 0.0
+
+
+def test_columns_are_measured_from_zero_unless_a_gradient_sums_to_zero():
+    block = DenseBlock(3.0 + np.random.default_rng(8).normal(size=(9, 2)))
+    with Engine(1) as engine:
+        party = FaceParty("a", block, 0.0, engine, get_regularizer("none"), get_constraint("all"))
+        party.prepare()
+        party.set_metric(np.ones(9))
+        for gradient, sizes in ((np.ones(9), party.span.scale), (np.arange(9) - 4.0, party.deviations)):
+            party.best_response(gradient, party.feasible_start()["coefficients"])
+            np.testing.assert_array_equal(party.sizes, sizes)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

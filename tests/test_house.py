@@ -4,8 +4,6 @@ import ast
 import importlib
 import re
 
-import pytest
-
 from house import PLAN, ROOT, House, code_lines, marks, plan, the_house
 from mutants import importers, mutated, places
 
@@ -98,10 +96,3 @@ def test_no_function_within_another_hides_what_is_imported():
         for outer in module.functions:
             inner = {node.name for node in ast.walk(outer) if isinstance(node, ast.FunctionDef)}
             assert not (inner - {outer.name}) & imported, module.name
-
-
-@pytest.mark.parametrize("room", ["proximal", "subspace"])
-def test_a_large_room_says_which_file_is_for_what(room):
-    folder = ROOT / "fastadmm" / "coordinator" / room
-    told = importlib.import_module(f"fastadmm.coordinator.{room}").__doc__ or ""
-    assert set(re.findall(r"``(\w+)``", told)) == {path.stem for path in folder.glob("*.py")} - {"__init__"}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
-from fastadmm.judging.judgement import auc_interval, judgement
+from fastadmm.judging.judgement import auc_interval, event_in, judgement
 from fastadmm.judging.looks import rank_rows, say
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
@@ -157,6 +157,7 @@ def test_what_cannot_be_judged_is_said():
         judgement(get_loss("squared"), y, z, None, 0.5)
     hinge = judgement(get_loss("hinge"), np.r_[y, 0.0], np.r_[z, -3.0], None)
     assert hinge["confusion"]["threshold"] == 0.0
+    assert event_in({"confusion": {"classes": ["a", "b"], "matrix": [[0.0, 0.0]] * 2}}) == ("b", 0.0)
     several = judgement(
         get_loss("multinomial"), np.array([0.0, 2.0]), np.eye(3)[:2], None, None, ("a", "b", "c")
     )

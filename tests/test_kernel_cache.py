@@ -92,15 +92,6 @@ def test_a_file_of_another_is_compiled_again_and_not_run(site, folder):
     assert not (folder / "owned").exists()
 
 
-@pytest.mark.repeats
-def test_a_file_under_another_name_is_compiled_again(site, folder):
-    cache = folder / "cache"
-    kernels(site, cache, folder)
-    one, other = sorted(cache.rglob("*.nbi"))
-    one.write_bytes(other.read_bytes())
-    assert kernels(site, cache, folder)[1:] == (1, "")
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("which", ["cache", "cache/fastadmm", "above"])
 def test_a_folder_that_others_can_write_to_is_not_used(site, folder, which):

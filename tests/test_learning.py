@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy, make_problem
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, make_problem
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.targets import class_factors
 from fastadmm.runs.config import make_config
@@ -141,12 +141,6 @@ def test_early_stopping():
         data.data[:, :3], data.data[:, 3]
     )
     assert numbers.validation_loss_ == min(r.validation for r in numbers.history_)
-    # Early stopping goes with no privacy.
-    private = Privacy(mode="fusion", epsilon=1.0, delta=1e-5, sampler="insecure_test")
-    model = ADMMSharingClassifier([10, 10, 10], privacy=private, early_stopping=True)
-    refuses(ConfigError, "early_stopping: does not go with a private run", model.fit, X, Y)
-    with pytest.raises(ConfigError, match="class_weight: does not go with a private run"):
-        ADMMSharingClassifier([10, 10, 10], privacy=private, class_weight="balanced").fit(X, Y)
     with pytest.raises(ConfigError, match="validation: the share"):
         ADMMSharingClassifier(early_stopping=True, validation_fraction=1.5).fit(X, Y)
 

@@ -105,6 +105,7 @@ def test_leaks_and_separation(tmp_path, capsys):
     assert separation(np.where(y == 1, 3, rng.integers(0, 3, 2000)), y, 2, True) == 1.0
     codes = np.array([2.0, 0.0, 1.0])[rng.integers(0, 3, 900)]
     assert separation(codes, np.array([1.0, 0.0, 2.0])[codes.astype(int)], 3, False) == 1.0
+    assert separation(np.arange(90.0), np.repeat([0.0, 2.0, 1.0], 30), 3, False) < 0.8  # class 2 lies between
     assert separation(y + rng.normal(size=2000) * 0.1, 5 - y, 0, False) > 0.8  # of a regression: by rank
     assert separation(-np.exp(np.arange(200) / 9), np.arange(200.0), 0, False) == pytest.approx(1.0)
     # Leak is told at convert and train.

@@ -476,14 +476,10 @@ def test_smoothed_losses_approach_the_loss_from_below(name):
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("cauchy", {}, "loss: unknown loss 'cauchy'; choose logistic, squared, huber"),
         ("huber", {"tau": 1}, "loss: huber has no parameter 'tau'; it has delta"),
-        ("hinge", {"gamma": 1}, "loss: hinge has no parameter 'gamma'; it has none"),
         ("huber", {"delta": 0}, "loss: huber: delta 0 must be positive and finite"),
-        ("huber", {"delta": math.inf}, "loss: huber: delta inf must be positive and finite"),
         ("huber", {"delta": "wide"}, "loss: huber: delta 'wide' is not a number"),
         ("quantile", {"tau": 1.0}, "loss: quantile: tau 1.0 must be between 0 and 1"),
-        ("quantile", {"tau": math.nan}, "loss: quantile: tau nan must be between 0 and 1"),
         ("smoothed_hinge", {"gamma": -1}, "loss: smoothed_hinge: gamma -1 must be positive and finite"),
         ("tweedie", {"power": 2}, "loss: tweedie: power 2 must be between 1 and 2"),
         ("negative_binomial", {"alpha": 0}, "loss: negative_binomial: alpha 0 must be positive and finite"),
@@ -504,14 +500,8 @@ def test_parameters_follow_the_name_and_are_part_of_the_loss():
     # A parameter follows the name.
     assert parse_loss("huber:2.5") == get_loss("huber", delta=2.5)
     assert parse_loss("quantile") == get_loss("quantile")
-    for text, message in (
-        ("huber:wide", "huber: delta 'wide' is not a number"),
-        ("quantile:1.5", "quantile: tau 1.5 must be between 0 and 1"),
-        ("squared:2", "squared has no parameter"),
-        ("cauchy:1", "unknown loss 'cauchy'"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            parse_loss(text)
+    for text, message in (("squared:2", "squared has no parameter"), ("cauchy:1", "unknown loss 'cauchy'")):
+        refuses(ConfigError, message, parse_loss, text)
 
 
 @pytest.mark.parametrize(

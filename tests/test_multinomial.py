@@ -36,7 +36,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_s
 from sklearn.preprocessing import scale
 
 import naive_multinomial as naive
-from run_tools import assert_clean, assert_same_run, printed, refuses, result_of, run, told, within
+from run_tools import assert_clean, assert_same_run, refuses, result_of, run, told, within
 
 ENGINE = Engine(1)
 LOSS = get_loss("multinomial")
@@ -376,11 +376,6 @@ def test_predict_evaluate_report_inspect(folder, capsys):
         assert last[key] == pytest.approx(metrics[key], abs=1e-9)
     assert run("report", folder / "run") == 0
     assert "virginica" in (folder / "run" / "report.html").read_text(encoding="utf-8")
-    for path in ("run", "run/model", "train.parts", "train.parts/labels.h5"):
-        assert printed(capsys, "inspect", folder / path)
-    labels = told(capsys, "inspect", folder / "train.parts")["labels"]
-    assert labels["classes"] == list(NAMES)
-    assert sum(labels["counts"]) == 110
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
@@ -394,29 +389,6 @@ def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     assert run("resume", tmp_path / "half", "--rounds", 6) == 7
     assert_same_run(tmp_path / "whole", tmp_path / "half")
     assert_clean(tmp_path / "half")
-
-
-def test_two_classes_none_and_numbers(folder, tmp_path, capsys):
-    lines = (folder / "train.csv").read_text().splitlines()
-    (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
-    two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
-    assert run("convert", tmp_path / "two.csv", *two) == 0
-    assert run("train", tmp_path / "two.parts", "--loss", "multinomial", "-o", tmp_path / "run") == 0
-    model = open_model(tmp_path / "run")
-    assert model.parties[0].weights.shape[1] == 2
-    assert run("evaluate", tmp_path / "run", tmp_path / "two.parts") == 0
-    (tmp_path / "real.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i + 0.5}\n" for i in range(30)))
-    real = ("-o", tmp_path / "real.parts", "--label", "y", "--parties", 2)
-    assert run("convert", tmp_path / "real.csv", *real) == 0
-    assert run("train", tmp_path / "real.parts", "--loss", "multinomial", "-o", tmp_path / "no") != 0
-    assert "multinomial needs classes" in capsys.readouterr().err
-    # Owners of rows have two classes.
-    tmp_path = within(tmp_path)
-    capsys.readouterr()
-    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
-    assert run(*convert, "-o", tmp_path / "out") != 0
-    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 # --- files

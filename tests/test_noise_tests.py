@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fastadmm import Privacy
-from fastadmm.privacy import fusion, noise_tests
+from fastadmm.privacy import noise_tests
 from fastadmm.privacy.noise_tests import (
     at_distances,
     directions_check,
@@ -18,7 +17,6 @@ from fastadmm.privacy.noise_tests import (
     size_check,
     tails_check,
 )
-from fastadmm.privacy.response_audit import audit_labels
 from scipy.stats import binom
 
 TIMES, N = 400, 300
@@ -78,12 +76,3 @@ def test_bounds_of_ranks_and_outcomes():
     found = [coins(rng, 20_000, epsilon=2.0) for _ in range(50)]
     assert all(check.flagged and 1.8 < check.epsilon < 2.0 for check in found)
     assert coins(rng, 200, epsilon=40.0).flagged
-
-
-@pytest.mark.repeats
-def test_rare_labels_are_as_random_as_common_ones():
-    # A small label epsilon needs many labels for its soft targets, and gets them.
-    settings = Privacy(mode="fusion", epsilon=1.0, label_epsilon=0.02)
-    checks = audit_labels(settings, 1_000, fusion.publish_labels)
-    assert len(checks) == 4
-    assert not any(check.flagged for check in checks)

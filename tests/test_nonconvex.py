@@ -351,25 +351,6 @@ def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam
     assert record.objective <= other.objective * 1.02  # of several local solutions each may find another
 
 
-@given(
-    seed=st.integers(0, 10**6),
-    case=st.sampled_from(["logistic", "huber", "squared_hinge", "sigmoid", "tukey:0.1"]),
-    width=st.sampled_from([0.01, 0.3, 5.0]),
-    lam=st.sampled_from([1e-6, 1e-2, 10.0]),
-)
-@settings(max_examples=40, deadline=None)
-def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
-    problem = generated(seed, case, f"log_sum:{width}", "all", lam, seed % 2 == 0)
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    before = math.inf
-    for _ in range(15):
-        record = solver.round()
-        assert math.isfinite(record.objective)
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-13) + 1e-300
-            before = record.objective
-
-
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize(("lam", "parties"), [(1e-1, 1), (1e-3, 8), (1e-5, 3)])
@@ -535,12 +516,6 @@ def test_from_the_command_line(tmp_path, capsys):
     assert (result["status"], result["gap"], result["convex"]) == ("stationary", None, False)
     assert 0 < result["stationarity"] <= 1e-5
     assert open_model(out).certificate["stationarity"] == result["stationarity"]
-    assert "gap = " not in (out / "run.toml").read_text()
-    assert command("resume", out)[0] == 0  # nothing to do
-    code, _, error = command("resume", out, "--gap", "1e-9")
-    assert code == 5
-    assert "key 'gap'" in error
-    assert "use stationarity" in error
     code, text, _ = command("resume", out, "--set", "stationarity=1e-9")
     assert code == 0
     assert json.loads((out / "result.json").read_text())["stationarity"] <= 1e-9
@@ -548,17 +523,8 @@ def test_from_the_command_line(tmp_path, capsys):
     command("train", data, *in_file(loss="tukey:4.0", stationarity=1e-9), "--lambda", "1e-3", "--out", again)
     for a, b in zip(open_model(out).parties, open_model(again).parties, strict=True):
         np.testing.assert_array_equal(a.weights, b.weights)
-    assert command("predict", out, data, "--out", tmp_path / "p.csv")[0] == 0
-    assert command("evaluate", out, data)[0] == 0
     assert command("report", out)[0] == 0
     page = (out / "report.html").read_text()
     assert "no global optimum is claimed" in page
     assert "Stationarity against rounds" in page
     assert ">Certified<" not in page
-    code, _, error = command("train", data, "--loss", "tukey", "--gap", "1e-3", "--out", tmp_path / "no")
-    assert code == 5
-    assert "not convex" in error
-    assert not (tmp_path / "no").exists()
-    code, _, error = command("train", data, "--loss", "tukey", "--rounds", "1", "--out", tmp_path / "short")
-    assert code == 7
-    assert "not stationary" in error

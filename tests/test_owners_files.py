@@ -8,7 +8,7 @@ from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.store.owner_file import open_owner, open_owners
 from scipy import sparse
 
-from run_tools import printed, refuses, run, within
+from run_tools import refuses, within
 
 CSV = {"label": "sick"}
 
@@ -218,12 +218,3 @@ def test_damage_is_found(table, tmp_path):
     (data.path / "owners.toml").write_text("format = 3")
     refuses(FormatError, r"owners\.toml: key 'version': is missing", open_owners, data.path)
     refuses(FastadmmError, r"no owners\.toml", open_owners, tmp_path)
-
-
-def test_command_line(table, tmp_path, capsys):
-    arguments = ["owners", "convert", table, "--label", "sick", "-o", tmp_path / "o"]
-    assert "no record with two owners" in printed(capsys, *arguments, "--by", "clinic")
-    assert run(*arguments, "--sizes", "a") == 5
-    assert run(*arguments, "--by", "clinic") == 6
-    assert capsys.readouterr().err.count("\n") == 2
-    assert '"kappa": 1' in printed(capsys, *arguments, "--by", "clinic", "--force", "--json")

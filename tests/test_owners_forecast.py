@@ -1,6 +1,5 @@
 """The forecast: the recursion against simulations and closed forms, bounds, coalitions, pilots."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
-from run_tools import printed, refused, run
+from run_tools import refused, run
 from scripts import script_of
 
 repetitions = script_of("bench/owner_repetitions.py")
@@ -118,6 +117,7 @@ def test_best_rounds_and_owners_that_are_left_out():
     best = forecast.best_rounds(most=400)
     every = min(forecast.gap(rounds=T).total for T in range(1, 401))
     assert best.total <= every * 1.01
+    assert forecast.best_rounds(most=66).rounds == 59  # of 60, in steps of 8 % up to the end
     # Many owners are dropped one by one.
     triples = [(f"good{k}", 5000, 1.0) for k in range(10)] + [(f"bad{k}", 50, 0.01) for k in range(5)]
     best, _ = example(members_of(*triples)).best_coalition()
@@ -141,16 +141,6 @@ def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
     h = np.linalg.eigvalsh((X.T * weight) @ X / 800 + 0.05 * np.eye(5))
     assert pilot.h == pytest.approx(h, rel=1e-4)
     assert np.linalg.norm(pilot.e) == pytest.approx(np.linalg.norm(theta), rel=1e-4)
-
-
-def test_command_line(tmp_path, capsys):
-    path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
-    bound = ["--bound", "features:4", "--set", "target_bound=4"]
-    arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]
-    write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
-    document = json.loads(printed(capsys, *arguments, "--pilot", tmp_path / "public"))
-    assert document["pilot"] == "700 public rows"
-    assert document["gap"]["total"] > 0
 
 
 def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(tmp_path, capsys):

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from fastadmm.privacy import fusion_mechanisms
 from fastadmm.settings.privacy import Privacy
-from fastadmm.solver.solver import SolverOptions, solve
 
 from page_outputs import anchor_of
 from scripts import script_of
@@ -74,22 +73,6 @@ def test_the_performance_page_and_its_fits():
             assert any(reached) == (tuned["tolerance"] is not None)
             if any(reached):
                 assert tuned["tolerance"] == pytest.approx(10.0 ** (-(reached.index(True) + 1) / 2))
-
-
-def test_the_page_of_generated_problems_counts_what_was_measured():
-    page = script("family_page")
-    exact = [[1e-1, 1.0, 1e-3], [1e-2, 2.0, 1e-7], [1e-3, 3.0, 1e-10]]
-    loose = [[1e-1, 1.0, 1e-2], [1e-2, 1.5, 1e-4], [1e-3, 4.0, 1e-8]]
-    assert page.best_by_hindsight(exact) == 2.0
-    assert page.best_by_hindsight([[1e-1, 9.0, 1e-2]]) == page.best_by_hindsight(None) == math.inf
-    drawn = ((1.0, exact), (8.0, loose), (1.0, loose), (1.0, None))
-    problems = {
-        k: {"ours": {"fastadmm": {"seconds": ours}}, "peers": {"a": peer}}
-        for k, (ours, peer) in enumerate(drawn)
-    }
-    hindsight = page.seconds_of_all(problems)
-    assert hindsight["a"] == {0: 2.0, 1: 4.0, 2: 4.0, 3: math.inf}
-    assert page.ratios(hindsight) == {0: 0.5, 1: 2.0, 2: 0.25, 3: 0.0}
 
 
 # --- what is said of measurements is true
@@ -167,18 +150,6 @@ def test_cases_and_words_of_the_paper_are_true():
     for case, better in ((a9a, True), (like, False)):
         for plain, shaped in zip(case["noise"][1:], case["shaped"][1:], strict=True):
             assert (np.mean(shaped["last"]) < np.mean(plain["last"])) is np.bool_(better)
-
-
-def test_the_papers_scheme_without_noise_is_the_solvers():
-    bench, rng = script("paper_a"), np.random.default_rng(3)
-    X, X_test, truth = rng.normal(size=(60, 7)), rng.normal(size=(40, 7)), rng.normal(size=7)
-    y, y_test = ((part @ truth + rng.logistic(size=len(part)) > 0) * 1.0 for part in (X, X_test))
-    case = bench.Case("small", "small", X, y, X_test, y_test, [0, 3, 5, 7], [0, 4, 7], 1e-2, 6, (0.1,))
-    shop = bench.Workshop(case, case.bounds)
-    mine = shop.run_paper(20, 0.5)["objective"]
-    options = SolverOptions(scheme="jacobi", penalty=0.5, gap=0.0, max_rounds=20)
-    theirs = [record.objective for record in solve(shop.problem, options).history]
-    np.testing.assert_allclose(mine[1:], theirs, rtol=1e-10)
 
 
 # --- owners of rows

@@ -236,14 +236,6 @@ def test_everything_names_them(data, tmp_path, capsys, key):
     assert '<th scope="col">λ</th>' in page
 
 
-def test_a_run_without_lambdas_of_parties_says_nothing_of_them(data, tmp_path):
-    result = start_run(make_config({"data": str(data / "a.parts")}), tmp_path / "run")
-    assert "party_lambda" not in result
-    assert "lambda" not in result["parties"][0]
-    assert run("report", tmp_path / "run") == 0
-    assert '<th scope="col">λ</th>' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("key", "one", "two", "three"), [("lambda", 1, 2.0, 3.0), ("constraint", "all", "box:0,1", "ball:1")]
 )

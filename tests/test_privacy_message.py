@@ -31,7 +31,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 
-from run_tools import printed, refuses, run, told, write_blocks
+from run_tools import printed, refuses, run, write_blocks
 
 ENGINE = Engine(1)
 SETTINGS = Privacy(mode="message", epsilon=4.0, rounds=2)
@@ -355,25 +355,13 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     with h5py.File(out / "model" / "party-1.h5") as file:
         assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
         assert file.attrs["encoding-version"] == "1.2"
-    text = printed(capsys, "inspect", out)
-    assert "epsilon per party" in text
-    assert "seen by coordinator" in text
-    assert "epsilon per party" in printed(capsys, "inspect", out / "model")
-    assert run("evaluate", out, data / "test.parts") == ExitCode.OK
     assert run("report", out) == ExitCode.OK
-    page = (out / "report.html").read_text()
-    assert "epsilon per party" in page
-    assert "No duality gap was recorded" in page
-
-
-def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
-    out = tmp_path / "run"
-    assert run("train", data / "train.parts", "-o", out) == ExitCode.OK
-    assert "privacy: epsilon = infinity" in capsys.readouterr().err
-    assert json.loads((out / "privacy.json").read_text())["statement"]["epsilon"] == "inf"
-    assert open_model(out).privacy.reason.startswith("messages are exact")
-    assert run("report", out) == ExitCode.OK
-    assert "messages are exact functions of the data" in (out / "report.html").read_text()
+    assert "No duality gap was recorded" in (out / "report.html").read_text()
+    record = json.loads((out / "privacy.json").read_text())
+    record["mechanism"]["sigma"] /= 4.0  # less noise than its claim needs
+    (out / "privacy.json").write_text(json.dumps(record))
+    found = printed(capsys, "audit", out, "--trials", 1000, code=ExitCode.PRIVACY)
+    assert "FLAGGED  cost of the noise on record" in found
 
 
 def test_other_targets_and_scalings_are_refused(data, tmp_path):
@@ -402,36 +390,3 @@ def test_other_targets_and_scalings_are_refused(data, tmp_path):
 
 
 # --- ``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake
-def shown(capsys, *arguments):
-    return json.loads(printed(capsys, *arguments, "--json"))
-
-
-@pytest.mark.repeats
-def test_statement_and_audit_of_a_run(tmp_path, capsys):
-    blocks, y, _ = make_vertical_classification(300, (4, 3))
-    data = write_blocks(tmp_path / "a.parts", blocks, y)
-    private = ["--privacy", "message", "--epsilon", 2, "--delta", 1e-4, "-q"]
-    assert run("train", data, "-o", tmp_path / "run", "--lambda", 1e-2, *private) == ExitCode.OK
-    assert run("train", data, "-o", tmp_path / "plain", "-q") == ExitCode.OK
-    capsys.readouterr()
-    for path in ("run", "run/model"):
-        assert "epsilon = 2 at delta = 0.0001" in printed(capsys, "privacy", tmp_path / path)
-    assert "epsilon = infinity" in printed(capsys, "privacy", tmp_path / "plain")
-    assert run("privacy", data) == ExitCode.FORMAT
-    assert run("audit", tmp_path / "plain") == ExitCode.CONFIG
-    found = told(capsys, "audit", tmp_path / "run", "--trials", 4000)
-    assert not found["flagged"]
-    assert found["checks"][0]["epsilon"] == pytest.approx(2.0, rel=1e-4)  # the noise on record
-
-    # a run whose record says that it used a quarter of the noise
-    record = json.loads((tmp_path / "run" / "privacy.json").read_text())
-    record["mechanism"]["sigma"] /= 4
-    record["mechanism"]["grid"] /= 4
-    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
-    shown = printed(capsys, "audit", tmp_path / "run", "--trials", 4000, code=ExitCode.PRIVACY)
-    assert "FLAGGED  cost of the noise on record" in shown
-    record["mechanism"]["sigma"] = -1.0
-    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
-    assert run("audit", tmp_path / "run") == ExitCode.FORMAT
-    (tmp_path / "run" / "privacy.json").write_text("{}x")
-    assert run("audit", tmp_path / "run") == ExitCode.FORMAT

@@ -137,13 +137,6 @@ def test_copies_and_threads_share_the_account(tmp_path):
     assert Ledger(path).spent(_FEATURES).runs == 5
 
 
-@pytest.mark.slow  # processes start, and compile what they need
-def test_processes_of_a_search_charge_one_file(tmp_path):
-    path = tmp_path / "l"
-    GridSearchCV(made(path, total_epsilon=30.0), {"alpha": [1e-3, 1e-2]}, cv=2, n_jobs=2).fit(X, Y)
-    assert Ledger(path).spent(_FEATURES).runs == 5
-
-
 def test_mistakes_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match="neither a path nor"):
         made(3).fit(X, Y)

@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
-from fastadmm.data_tools.opening import SourceFile
 
 from run_tools import refused, run, write_problem
 
@@ -134,6 +132,11 @@ def test_edited_settings_and_parts_are_refused_by_all_who_read_them(home, tmp_pa
         more = [tmp_path / "b"] if command == "compare" else []
         assert run(command, tmp_path / "a", *more) == 4, command
         assert "run.toml: damaged, or changed since it was written" in capsys.readouterr().err
+    (tmp_path / "b" / "result.json").unlink()
+    (tmp_path / "d.parts").symlink_to(home / "d.parts")
+    settings = tmp_path / "b" / "run.toml"
+    settings.write_text(settings.read_text().split("[provenance]")[0])
+    assert "provenance" in refused(capsys, 4, "resume", tmp_path / "b", "-q")
     # A changed part is not imported nor a changed model resumed.
     model = tmp_path / "run"
     shutil.copytree(home / "run", model)
@@ -152,27 +155,6 @@ def test_edited_settings_and_parts_are_refused_by_all_who_read_them(home, tmp_pa
     assert run("resume", model) == 0
     shutil.copy(raw, model / "model" / "party-1.h5")
     assert "its digest differs" in refused(capsys, 4, "resume", model)
-
-
-@pytest.mark.parametrize("kind", ["libsvm", "npz"])
-def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkeypatch, capsys, kind):
-    source = tmp_path / {"libsvm": "a.svm", "npz": "a.npz"}[kind]
-    if kind == "npz":
-        np.savez(source, X=np.eye(40), y=np.arange(40) % 2)
-    else:
-        source.write_text("".join(f"{i % 2} 1:{i} 2:3\n" for i in range(40)))
-    honest = SourceFile.check_unchanged
-
-    def meanwhile(self):
-        with source.open("ab") as file:
-            file.write(b"1 1:2 2:3\n")
-        honest(self)
-
-    monkeypatch.setattr(SourceFile, "check_unchanged", meanwhile)
-    assert run("convert", source, "--parties", 2, "-o", tmp_path / "out.parts") == 3
-    wanted = f"fastadmm: error: {source}: changed while it was read; convert it when it is complete\n"
-    assert capsys.readouterr().err == wanted
-    assert not (tmp_path / "out.parts").exists()
 
 
 def test_a_request_that_changed_on_its_way_is_not_answered(home, tmp_path, capsys):

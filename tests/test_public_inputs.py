@@ -31,18 +31,6 @@ def settings(mode="message", **changes):
 
 
 @pytest.mark.parametrize("mode", SOLVERS)
-@pytest.mark.parametrize("label_epsilon", [None, 0.5])
-def test_solvers_refuse_numbers_per_record(mode, label_epsilon):
-    blocks, y = data()
-    chosen = settings(mode, label_epsilon=label_epsilon)
-    for name, values in (("sample_weight", balanced(y)), ("offset", y - 0.5), ("offset", np.ones(len(y)))):
-        with pytest.raises(ConfigError, match=rf"{name}: .*neither sample weights nor offsets"):
-            SOLVERS[mode](make_problem(blocks, y, **{name: values}), OPTIONS, chosen)
-    # Equal weights are no information.
-    SOLVERS[mode](make_problem(blocks, y, sample_weight=np.full(len(y), 3.0)), OPTIONS, chosen).close()
-
-
-@pytest.mark.parametrize("mode", SOLVERS)
 def test_estimators_refuse_numbers_per_record(mode):
     blocks, y = data()
     X, chosen = np.hstack(blocks), settings(mode)

@@ -46,6 +46,8 @@ def test_files_and_json_of_others_are_what_they_say(tmp_path):
     document = {"ä": [1, -2.5, "\U0001f600", None, True, {"x": [[]]}], "y": 10**300}
     assert parse_json(json.dumps(document), "file", foreign=True) == document
     assert parse_json("[" * 64 + "]" * 64, "file", foreign=True)
+    for wrong, says in ((DIGITS, "TOML: a number of thousands of digits"), (DEEP, "our TOML: .*too deep")):
+        refuses(FormatError, f"^file: not {says}", parse_toml, f"a = {wrong}", "file")
     # Json is decoded in one place.
     package = Path(fastadmm.__file__).parent
     found = {p.name for p in package.rglob("*.py") if re.search(r"json\.loads?\(", p.read_text("utf-8"))}

@@ -150,8 +150,6 @@ def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, 
     error = refused(capsys, 5, *f"{usual}/no --scheme steepest --regularizer l1".split())
     assert "'steepest' needs a convex problem with a smooth loss, regularizer l2 without" in error
     assert "one predictor per sample and at most 20 parties; choose 'auto'" in error
-    assert run(*f"{usual}/no".split(), *in_file(scheme="steepest", penalty=1.0)) == 5
-    assert "'penalty': scheme 'steepest' has none; leave it out" in capsys.readouterr().err
 
     # the calls are those of a family that goes by files
     separate(data, tmp_path)

@@ -16,8 +16,6 @@ from fastadmm.problem.losses import get_loss
 from fastadmm.reports import read_records, write_report
 from fastadmm.solver.metrics import evaluation_metrics
 
-from run_tools import printed, refused
-
 
 def fake_round(t: int, n_parties: int = 3) -> dict:
     gap = 0.25 * 0.5**t
@@ -193,17 +191,6 @@ def test_pages_without_numbers(tmp_path):
     assert "<script>alert(1)</script>" in page.words
 
 
-@pytest.mark.repeats
-def test_non_finite_and_extreme_values(tmp_path):
-    run = fake_run(tmp_path / "run", status="diverged", gap=None, objective=None)
-    rounds = [fake_round(t) for t in range(1, 8)]
-    rounds[3].update(objective=1e300, gap=math.inf, lyapunov=math.nan, weight_norms=[1e308, None, 0.0])
-    rounds[4].update(objective=None, gap=0.0, primal_residual=-1.0, test=None)
-    rounds[5].update(seconds=None, augmented_lagrangian=-1e150, test={"log_loss": None})
-    write_rounds(run, rounds)
-    assert "Diverged" in page_of(run).words
-
-
 HOSTILE = (
     "<script>alert(1)</script>",
     '_$x$ & "q" \u540d\u524d\n\x01',
@@ -251,9 +238,3 @@ def test_numbers_as_people_read_them():
     assert shares == ["0 %", "0.00027 %", "1.3 %", "50 %", "200 %"]
     for value in (1.0, 0.991, 0.999999, 1.01e-7, 9.99e-9, 123.4, 5e-324, 0.1 + 0.2):  # never below
         assert value <= round_up(value) <= max(1.11 * value, 1e-323)
-
-
-def test_command(run, tmp_path, capsys):
-    for options, made in (((), run / "report.html"), (("-o", tmp_path / "a.html"), tmp_path / "a.html")):
-        assert printed(capsys, "report", run, *options).strip() == str(made)
-    refused(capsys, 6, "report", tmp_path / "absent")

@@ -14,7 +14,7 @@ from fastadmm import SolverOptions
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import FormatError
 from fastadmm.files.seal import digest_of_files
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import TestSet, make_problem
@@ -203,17 +203,6 @@ def test_ctrl_c(slow, tmp_path):
     assert_clean(out)
 
 
-@pytest.mark.repeats
-def test_run_behind_a_symbolic_link(folder, uninterrupted, tmp_path):
-    (tmp_path / "far" / "away").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
-    out = tmp_path / "link" / "run"
-    start_run(configuration(folder, "sharing"), out, display=SignalAfter(5))
-    resume_run(out, display=SignalAfter(9))
-    resume_run(out)
-    assert_same_run(out, uninterrupted["sharing"])
-
-
 # --- damage -----------------------------------------------------------------------------------------------
 def damage_truncated(checkpoint):
     file = checkpoint / "coordinator.h5"
@@ -313,22 +302,6 @@ def test_damaged_results_and_other_places(folder, uninterrupted, tmp_path):
     old.rename(tmp_path / "new")
     resume_run(tmp_path / "new" / "run")
     assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
-
-
-def test_damaged_configuration(folder, tmp_path):
-    out = tmp_path / "run"
-    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
-    whole = (out / "run.toml").read_text()
-    for broken, message in (
-        (whole[: len(whole) // 2], "run.toml"),
-        ("\x00", "not TOML"),
-        ("", "'data' is missing"),
-        (whole.replace("rounds", "ruonds"), "damaged, or changed"),
-    ):
-        (out / "run.toml").write_text(broken)
-        refuses((ConfigError, FormatError), message, resume_run, out)
-    (out / "run.toml").write_text(whole[: whole.index("[provenance]")])
-    refuses(FormatError, "provenance", resume_run, out)
 
 
 # --- other data -------------------------------------------------------------------------------------------

@@ -477,15 +477,6 @@ def test_imports_are_light(code, heavy):
     assert done.stdout.strip() == "set()", done.stderr
 
 
-def test_all_names_resolve():
-    from fastadmm import store
-
-    assert all(getattr(store, name) is not None for name in store.__all__)
-    assert "open_partition" in dir(store)
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = store.no_such_name
-
-
 def test_documented_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failures, tried = doctest.testfile(

@@ -407,6 +407,8 @@ def test_a_number_is_answered_once(party):
     party.answer("respond_masked", {**asked, "exchange": number + 1})
     with pytest.raises(Unanswerable, match="a number is answered once"):
         party.answer("respond_masked", {**asked, "exchange": number + 1})
+    for damaged in (np.array([1]), np.array([-1.0])):
+        refuses(ValueError, "answered", party.restore, {**party.export(), "answered": damaged})
 
 
 @pytest.mark.parametrize(

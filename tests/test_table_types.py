@@ -13,7 +13,7 @@ from fastadmm.errors import InputError
 from fastadmm.store.encoder import CellReading, ColumnEncoding, Encoder
 from fastadmm.store.partition import open_partition
 
-from run_tools import printed, refuses, run, within
+from run_tools import refuses, within
 
 
 def column(path, cells, **options):
@@ -202,18 +202,6 @@ def test_two_tables_with_everything_at_once(pair, tmp_path):
         partition.parties, [tmp_path / "bank2.csv", tmp_path / "shop2.csv"], TableRows(id=ids)
     )
     np.testing.assert_array_equal(features.blocks[0], new.parties[0].load())
-
-
-def test_types_are_always_printed(tmp_path, capsys):
-    (tmp_path / "n.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
-    (tmp_path / "w.csv").write_text("a,b,y\n1,Rome,0\n€3,Oslo,1\n", encoding="utf-8")
-    assert not run("convert", tmp_path / "n.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "n")
-    assert "    numbers: a, b\n" in capsys.readouterr().out
-    for last in (["-o", tmp_path / "w"], ["--dry-run"]):
-        out = printed(capsys, "convert", tmp_path / "w.csv", "--label", "y", "--parties", 1, *last)
-        assert "column 'a': read as numbers, such as '€3': unit '€'\n" in out
-        assert "  a: number (unit '€')\n" in out
-        assert "  b: category Oslo, Rome\n" in out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tables with ids: types, categories, missing values, replay on new tables, and every mistake in one line."""
 
-import os
 import re
 
 import numpy as np
@@ -10,9 +9,8 @@ from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.label_columns import write_label_table
 from fastadmm.data_tools.per_table import TableRows
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
-from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.partition import open_partition
 
@@ -42,16 +40,6 @@ def test_rows_are_joined_by_id_in_numeric_order(pair):
     np.testing.assert_array_equal(host.load(), [[4], [2], [1]])
     np.testing.assert_array_equal(partition.labels.y, [0, 1, 0])
     assert partition.labels.classes == ("no", "yes")
-
-
-def test_order_of_rows_does_not_matter(pair):
-    first = convert(*pair)
-    lines = BANK.splitlines()
-    pair[0].write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
-    second = convert(*pair, out="q")
-    assert first.row_digest == second.row_digest
-    for one, other in zip(first.parties, second.parties):
-        assert one.path.read_bytes() == other.path.read_bytes()
 
 
 def test_statistics_come_from_joined_rows_alone(pair):
@@ -137,17 +125,6 @@ def test_replay_on_new_tables(pair, tmp_path, storage, capsys):
     assert new.labels is None
 
 
-def test_parquet_gives_what_csv_gives(pair, tmp_path):
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    frame = pd.read_csv(pair[0])
-    pq.write_table(pa.Table.from_pydict({c: frame[c].tolist() for c in frame}), tmp_path / "bank.parquet")
-    convert(*pair)
-    convert(tmp_path / "bank.parquet", pair[1], out="q")
-    for name in ("guest.h5", "host.h5", "labels.h5"):
-        assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "q" / name).read_bytes()
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "utf-16"])
 def test_encodings_are_recognised(pair, encoding):
     pair[0].write_bytes(BANK.replace("Rome", "Zürich").encode(encoding))
@@ -175,34 +152,6 @@ def test_numbers_near_the_largest(pair):
         convert(*pair, missing="mean", standardize=True, out="q")
     refuses(InputError, "does not fit float32", convert, *pair, missing="mean", dtype="float32", out="q")
     assert not (pair[0].parent / "q").exists()
-
-
-def test_dry_run_shows_types_and_writes_nothing(pair, tmp_path, capsys):
-    out = printed(
-        capsys, "convert", "--guest", pair[0], "--host", pair[1], "--id", "id", "--label", "y", "--dry-run"
-    )
-    assert "    numbers: age\n    city: category Bern, Oslo, Rome\n" in out
-    assert "4 rows, 3 joined, 1 ids are not in every table ('5')" in out
-    assert sorted(os.listdir(tmp_path)) == ["bank.csv", "shop.csv"]
-
-
-def test_encoder_survives_and_is_guarded(pair):
-    import h5py
-
-    party = convert(*pair, missing="indicator").parties[0]
-    with h5py.File(party.path, "r+") as file:
-        assert Encoder.from_group(file["encoder"]) == party.encoder
-        texts = (
-            *(ColumnEncoding("a", ("x", "y"), na=("?", "-")), ColumnEncoding("n", na=("0",))),
-            *(ColumnEncoding("b", ("u", "v", "w"), shown="s.b"), ColumnEncoding("c", ("z",))),
-        )
-        several = Encoder(texts, "refuse", "p.")
-        several.to_group(file.create_group("several"))
-        assert Encoder.from_group(file["several"]) == several == Encoder.from_json(several.to_json(), "")
-        del file["several"]
-        file["encoder"].attrs["missing"] = "mean"
-    with pytest.raises(FormatError, match="key 'encoder': does not agree with its digest"):
-        open_partition(pair[0].parent / "p")
 
 
 def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path, capsys):

@@ -133,17 +133,6 @@ def test_an_explicit_wish_goes_on_and_claims_nothing(parts, tmp_path, mode):
     assert resume_run(out)["privacy"]["epsilon"] == "inf"  # the wish is in run.toml
 
 
-def test_the_key_in_toml_and_constants_said_to_be_public(parts, tmp_path):
-    config = tmp_path / "run.toml"
-    for key, epsilon in (("allow_infinite_epsilon", "inf"), ("public_scaling", 1.0)):
-        config.write_text(
-            f'data = "{parts / "scaled.parts"}"\n[privacy]\nmode = "fusion"\nepsilon = 1.0\n{key} = true\n'
-        )
-        assert run("train", "--config", config, "-o", tmp_path / key, "--quiet") == ExitCode.OK
-        found = json.loads((tmp_path / key / "privacy.json").read_text())["statement"]["epsilon"]
-        assert found == (epsilon if epsilon == "inf" else pytest.approx(epsilon))
-
-
 def test_the_label_holder_of_fusion_may_prepare_its_columns_as_it_likes(tmp_path):
     """It sends nothing about them."""
     bank, shop = write_tables(tmp_path)

@@ -5,7 +5,6 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -296,23 +295,6 @@ def test_no_model_is_below_the_bound(loss, fitted):
                 assert free or gap >= -1e-12
                 assert all(other.objective >= one.objective - one.within - 1e-12 for other in found)
                 assert one.within <= one.gap
-
-
-def test_mathematics_are_short_and_alone():
-    """What is to be believed: 300 lines, and the passes over columns, on NumPy alone."""
-    import fastadmm.runs.plain as passes
-    import fastadmm.runs.recompute as module
-
-    text = Path(module.__file__).read_text(encoding="utf-8")
-    imported = set(
-        re.findall(r"(?m)^\s*(?:from|import) ([a-z_.]+)", text + Path(passes.__file__).read_text())
-    )
-    ours = {name for name in imported if name.startswith("fastadmm")}
-    assert ours == {"fastadmm.errors", "fastadmm.runs.plain"}
-    text = text[text.index("@dataclass") :]
-    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
-    described = [part for found in re.findall(r'(?s)"""(.*?)"""', text) for part in found.splitlines()]
-    assert len(lines) - len([line for line in described if line.strip()]) <= 300
 
 
 def test_path(tmp_path):

@@ -85,14 +85,6 @@ def test_a_read_only_installation_keeps_them_with_the_user(installation, tmp_pat
 
 
 @pytest.mark.repeats
-def test_without_any_place_to_write_to_they_are_compiled_all_the_same(installation, tmp_path):
-    (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
-    (tmp_path / "home").write_text("")
-    place, compiled, value = one_kernel(installation, HOME=str(tmp_path / "home"))
-    assert (place, compiled, value) == ("None", BOTH, 1.0)
-
-
-@pytest.mark.repeats
 def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation):
     kernels = installation / "fastadmm" / "kernels"
     (kernels / "piecewise.py").write_text(

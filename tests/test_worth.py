@@ -16,11 +16,11 @@ from fastadmm.runs.train import start_run
 from fastadmm.solver.metrics import evaluation_metrics
 from fastadmm.solver.solver import SolverOptions
 from fastadmm.worth import measure_worth, shapley_values
-from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions, read_worth, worth_of_run
+from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions, worth_of_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_tools import printed, refused, refuses, run, told, write_problem
+from run_tools import refused, refuses, write_problem
 
 games = st.integers(1, 5).flatmap(
     lambda m: st.lists(
@@ -246,20 +246,6 @@ def test_a_run_with_a_path_or_early_stopping(trained, tmp_path):
     assert worth_of_run(path) == expected
     start_run(make_config({**common, "lambda": chosen, "validation": 0.2, "patience": 2}), early)
     assert worth_of_run(early) == expected
-
-
-@pytest.mark.repeats
-def test_command_and_report(trained, tmp_path, capsys):
-    place = copy_of(trained, tmp_path)
-    document = told(capsys, "worth", place, "-q", "--metric", "log_loss", "--label-party", "party-2")
-    assert document["label_party"] == "party-2"
-    worth = read_worth(place / "worth.json")
-    assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
-    assert "Shapley values were not asked for" in printed(capsys, "worth", place, "-q", "--leave-one-out")
-    page = write_report(place).read_text(encoding="utf-8")
-    assert "What each party adds" in page
-    # A new run may take the place of one with these files.
-    assert run("train", "--config", place / "run.toml", "-o", place, "--force", "-q") == 0
 
 
 def test_a_damaged_file_is_one_line(trained, tmp_path, capsys):
