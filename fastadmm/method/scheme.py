@@ -144,10 +144,6 @@ class Scheme(ABC):
         kind: type = self.method(problem.traits)
         return kind(problem, engine, options.history)
 
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        """Lines for the log on what it chose, where it has a choice."""
-        return []
-
     def takes(self, problem: Problem, engine: Engine) -> bool:
         """Whether it has a way for the problem's data."""
         return True
@@ -163,12 +159,6 @@ class Scheme(ABC):
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`."""
         return 0
-
-    def updates(self, shape: Shape, options: Options) -> list[str]:
-        """Names of the parties' solvers."""
-        from fastadmm.parties.xupdate.choose import update_name
-
-        return [update_name(*block, options.x_update, shape.traits.ridge) for block in shape.blocks]
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Bytes of the parties' factorisations."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Needs, Options, Scheme, Shape, refuse_single
 from fastadmm.problem.traits import Traits
 
@@ -77,7 +76,7 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
-        traits, both = problem.traits, choose_directions(problem.traits, options)[0]
+        traits, both = problem.traits, answers_both(problem.traits, options)
         kind: Any = self.method(traits)
         more = {"both": both} if kind is SubspaceMethod else {}
         made: SubspaceMethod = kind(problem, engine, options.history, **more)
@@ -86,16 +85,6 @@ class Subspace(Scheme):
         if kind in (SubspaceMethod, MultinomialMethod):
             made.wanted = options.gap
         return made
-
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        both, why = choose_directions(traits, options)
-        if not traits.convex and not traits.log_sum:
-            return []
-        note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
-        if options.directions == "auto" and traits.convex and not traits.log_sum:
-            most = MOST_FIRST if traits.smooth else MOST_FIRST_OF_KINKS
-            note += f"; of parties with at most {most} columns once all of them"
-        return [note]
 
     def history(self, shape: Shape, options: Options) -> int:
         """Directions per party."""
@@ -143,22 +132,18 @@ class Subspace(Scheme):
         traits = shape.traits
         if not (CAN_SPILL and traits.convex) or options.secrecy != "none":
             return 0
-        if choose_directions(traits, options)[0]:
+        if answers_both(traits, options):
             return 0
         in_file = _kept(shape, history) + (0 if traits.vector else shape.n_parties)
         return 8 * in_file * shape.n_samples
 
-    def updates(self, shape: Shape, options: Options) -> list[str]:
-        """Solvers of a metric."""
-        from fastadmm.parties.direction import choose_metric_solver
-
-        return [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
-
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Factors, computed anew in each metric, by as many parties at once as there are threads."""
-        side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
-        solvers = self.updates(shape, options)
-        squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
+        from fastadmm.parties.direction import choose_metric_solver
+
+        kinds = [choose_metric_solver(*block)[0] for block in shape.blocks]
+        sides = [{"gram": d, "kernel": n}.get(kind, 0) for kind, (n, d) in zip(kinds, shape.blocks)]
+        squares = sorted((side**2 for side in sides), reverse=True)
         # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
 
@@ -195,21 +180,16 @@ def _at_once(shape: Shape, width: int, history: int) -> int:
     return min(SOME_FIRST, limit // 2) if smooth and shape.n_outputs == 1 else 0
 
 
-def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
-    """Whether parties answer with both directions in a round, and why."""
-    asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
-    if asked == "both" and not suited:
-        raise ConfigError(
-            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
-            "'auto'"
-        )
-    if asked != "auto":
-        return asked == "both", "asked for"
-    if not suited:
-        return False, "loss with kinks, not convex, or with several predictors per sample"
-    if options.gap < _SINGLE_GAP:
-        return False, "the gap is too small for messages in single precision"
-    return True, "a round is an exchange: two directions in single precision are no more bytes"
+def pairs_suit(traits: Traits) -> bool:
+    """Whether parties can answer with both directions in a round."""
+    return traits.convex and traits.smooth and not traits.vector
+
+
+def answers_both(traits: Traits, options: Options) -> bool:
+    """Whether parties answer with both directions in a round: in single precision no more bytes than one."""
+    if options.directions == "auto":
+        return pairs_suit(traits) and options.gap >= _SINGLE_GAP
+    return options.directions == "both"
 
 
 #: Vectors of a message's length beside the summed and the masked ones; bench/memory.py measures them.
@@ -231,12 +211,6 @@ class SummedSubspace(Subspace):
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         return Scheme.make(self, problem, options, engine)
-
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        from fastadmm.parties.masked_direction import MOST_AT_ONCE
-
-        what = "answers of a round: both directions, of which the coordinator sees the sum over all parties"
-        return [f"{what}; of at most {MOST_AT_ONCE} columns together once all of them"]
 
     def history(self, shape: Shape, options: Options) -> int:
         """Directions of all parties together."""

@@ -169,13 +169,6 @@ class SubspaceMethod(Method):
     def descends(self) -> bool:
         return self.problem.loss.smooth
 
-    def make_parties(self) -> Sequence[Any]:
-        parties = super().make_parties()
-        for party in parties:
-            if party.kind == "kernel" and self.few_rows is not None:
-                party.reason = "more columns than rows: gradient directions, at a model with all columns"
-        return parties
-
     # --- the current point ------------------------------------------------------------------------------
 
     @property

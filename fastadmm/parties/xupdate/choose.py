@@ -43,11 +43,6 @@ def choose_penalised(
     """Pick the x-update for any regulariser and set. Shapes: block (N, d)."""
     if isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace):
         return choose_x_update(block, force)
-    if force != "auto":
-        raise ConfigError(
-            f"x_update: {force!r} solves squared l2 without a constraint only; choose auto for "
-            f"{regularizer.name} with constraint {constraint.text}"
-        )
     d = block.shape[1]
     kind: type[PenalisedUpdate]
     if not regularizer.convex:
@@ -65,18 +60,12 @@ def choose_penalised(
     return kind(block, regularizer, constraint), reason
 
 
-def update_name(n: int, d: int, force: str = "auto", ridge: bool = True) -> str:
-    """What solves an N x d block: "gram", "kernel", "cg" or "proximal" (matrix-free, beyond squared l2)."""
-    if not ridge:
-        return "gram" if d <= MAX_EIGEN_SIDE else "proximal"
-    return force if force != "auto" else _choose(n, d)[0]
-
-
 def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -> int:
     """Peak memory in bytes of preparing the x-update of an N x d block (estimate).
 
     ``ridge`` says whether it is for squared l2 without a constraint.
     """
+    name = force if ridge else "gram" if d <= MAX_EIGEN_SIDE else "proximal"
+    side = {"gram": d, "kernel": n}.get(_choose(n, d)[0] if name == "auto" else name)
     # matrix, eigenvectors, LAPACK workspace and partial Gram matrices
-    side = {"gram": d, "kernel": n}.get(update_name(n, d, force, ridge))
     return 8 * 6 * (d if side is None else side * side)
