@@ -5,7 +5,6 @@ Declarations import nothing heavy, so that options and their help can be made of
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +84,6 @@ class Shape:
     widths: Sequence[int]  # columns of each party
     densities: Sequence[float]  # share of each block's entries that are stored
     n_threads: int
-    rounds: int = sys.maxsize  # of a run, at most: it sends no more messages
 
     @property
     def n_parties(self) -> int:

@@ -20,7 +20,7 @@ from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.proximal import Opened
-from fastadmm.parties.reflection import reflection
+from fastadmm.parties.reflection import reflections
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
@@ -357,12 +357,18 @@ class DirectionParty(OwnDirections, Opened):
         """Drop one direction: the others span what is orthogonal to it. Shapes: direction (K,)."""
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")
-        unit, row = reflection(direction)
+        self._turn(direction[np.newaxis])
+
+    def _turn(self, gone: np.ndarray) -> None:
+        """Drop orthonormal combinations of the directions. Shapes: gone (n, K)."""
         from fastadmm.kernels.directions import reflect_rows
 
-        turned, used = self.directions.copy(), np.flatnonzero(unit)  # they are never changed in place
-        reflect_rows(turned, used, unit[used], 0, turned.shape[1])
-        self.directions = np.delete(turned, row, axis=0)
+        turned, dropped = self.directions.copy(), []  # they are never changed in place
+        for unit, row in reflections(gone):
+            used = np.flatnonzero(unit)
+            reflect_rows(turned, used, unit[used], 0, turned.shape[1])
+            dropped.append(row)
+        self.directions = np.delete(turned, dropped, axis=0)
 
     def export(self) -> dict[str, np.ndarray]:
         own = {"directions": self.directions}

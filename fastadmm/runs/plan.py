@@ -6,7 +6,6 @@ import importlib.metadata
 import math
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -256,8 +255,7 @@ def _shape(
     known = {"n_parties": len(parties), "n_outputs": n_outputs, "ball": ball}
     traits = traits_of(config, own, vector=n_outputs > 1, **known)
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
-    widths, rounds = [p.n_features for p in parties], sys.maxsize if config.path else config.rounds
-    return Shape(traits, n_samples, n_outputs, widths, densities, n_threads, rounds)
+    return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)
 
 
 def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:

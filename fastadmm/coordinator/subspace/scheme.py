@@ -107,7 +107,8 @@ class Subspace(Scheme):
         """All messages, and one more of each party while a round is on its way."""
         kept, work = _kept(shape, history), _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK
         # Messages of a first answer are moved from one place to another, party by party.
-        moved = max(_at_once(shape, width, history) for width in shape.widths)
+        most = MOST_FIRST if shape.traits.smooth else MOST_FIRST_OF_KINKS
+        moved = min(most, max(shape.widths))
         if shape.traits.smooth and shape.n_outputs == 1:  # of half the bytes
             moved = -(-moved // 2)
         columns = kept + moved + (shape.n_parties + work) * shape.n_outputs
@@ -119,8 +120,10 @@ class Subspace(Scheme):
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""
+        from fastadmm.coordinator.subspace.few_rows import has_few_rows
+
         convex = shape.traits.convex and not shape.traits.log_sum
-        return convex and shape.n_outputs == 1 and _few_rows(shape.n_samples, shape.widths)
+        return convex and shape.n_outputs == 1 and has_few_rows(shape.n_samples, sum(shape.widths))
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages, unless they are rounded, which are looked through.
@@ -148,36 +151,9 @@ class Subspace(Scheme):
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
 
 
-def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
-    from fastadmm.coordinator.subspace.few_rows import has_few_rows
-
-    return has_few_rows(n_samples, sum(widths))
-
-
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns.
-
-    A round adds two, and a run may start with one; narrow parties send all at once.
-    """
-    each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
-    at_once = [_at_once(shape, width, history) for width in shape.widths]
-    limit = shape.n_outputs * history
-    return sum(min(each + first, limit, d) for d, first in zip(shape.widths, at_once))
-
-
-def _at_once(shape: Shape, width: int, history: int) -> int:
-    """Directions of a party's first answer, as far as they are more than those of any round."""
-    from fastadmm.coordinator.subspace.subspace import SOME_FIRST
-
-    smooth, limit = shape.traits.smooth, shape.n_outputs * history
-    modelled = _few_rows(shape.n_samples, shape.widths)
-    if not smooth and max(shape.widths) <= MOST_FIRST_OF_KINKS:
-        modelled = False
-    if not shape.traits.convex or shape.traits.log_sum or modelled:
-        return 0
-    if width <= min(limit, MOST_FIRST if smooth else MOST_FIRST_OF_KINKS):
-        return width
-    return min(SOME_FIRST, limit // 2) if smooth and shape.n_outputs == 1 else 0
+    """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns."""
+    return sum(min(shape.n_outputs * history, width) for width in shape.widths)
 
 
 def pairs_suit(traits: Traits) -> bool:
@@ -223,6 +199,5 @@ class SummedSubspace(Subspace):
         from fastadmm.coordinator.metric_limits import first_of_sums
 
         fresh = max(2, first_of_sums(shape.widths, shape.n_samples))
-        kept = min(history, max(2 * shape.rounds, fresh))
-        own = kept + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
+        own = history + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
         return 8 * own * shape.message_size, 0
