@@ -126,14 +126,16 @@ def test_the_end_and_the_number_of_directions():
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"),
+    ("shape", "density", "kind"),
     [
-        *(((32561, 66), "gram"), ((640, 640), "gram"), ((38, 7129), "kernel"), ((25000, 74851), "gradient")),
-        ((6000, 641), "gradient"),
+        *(((32561, 66), 0.0, "gram"), ((1024, 1024), 0.0, "gram"), ((38, 7129), 0.0, "kernel")),
+        ((25000, 74851), 0.0, "gradient"),
+        # A dense Gram matrix is made only where it is cheap.
+        *(((6000, 641), 1.0, "gradient"), ((6000, 640), 1.0, "gram"), ((6000, 1000), 0.15, "gram")),
     ],
 )
-def test_choice_by_shape(shape, kind):
-    name, reason = choose_metric_solver(*shape)
+def test_choice_by_shape_and_density(shape, density, kind):
+    name, reason = choose_metric_solver(shape, density=density)
     assert name == kind
     assert kind[:4] in reason.lower()
 

@@ -34,7 +34,7 @@ def choose_class_solver(shape: tuple[int, int], n_classes: int) -> tuple[str, st
     """
     n, d = shape
     if min(n, d) <= min(MAX_GRAM_SIDE, max(MAX_SIDE, _SIDE_PER_CLASS * n_classes)):
-        return choose_metric_solver(n, d)
+        return choose_metric_solver(shape)
     return "gradient", f"{n} x {d} with {n_classes} classes: gradient directions, without a factorisation"
 
 

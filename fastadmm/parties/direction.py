@@ -41,9 +41,11 @@ def solve_factorised(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
     return x
 
 
-#: Largest kernel side that is refactorised in every new metric, and most columns of a Gram matrix (one costs
-#: some 32 passes over a dense block then); above it the party sends gradients.
-MAX_GRAM_SIDE, MAX_COLUMNS = 1024, 640
+#: Largest Gram or kernel side that is refactorised in every new metric; above it the party sends gradients.
+MAX_GRAM_SIDE = 1024
+
+#: The same of a dense block, whose Gram matrix costs some 32 passes over it then, and what counts as dense.
+_MAX_DENSE_SIDE, _DENSE = 640, 0.25
 
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
@@ -61,9 +63,10 @@ _POWERS = 2
 _ROUGH_LIMIT = 1e36
 
 
-def choose_metric_solver(n: int, d: int) -> tuple[str, str]:
-    """Which matrix a party factorises in each curvature metric of n x d columns, and why."""
-    if d <= min(n, MAX_COLUMNS):
+def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
+    """Which matrix a party factorises in each curvature metric, and why."""
+    n, d = shape
+    if d <= min(n, MAX_GRAM_SIDE if density < _DENSE else _MAX_DENSE_SIDE):
         return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
     if n < d and n <= MAX_GRAM_SIDE:
         return "kernel", f"{n} rows, {d} columns: Newton directions, if any, from the {n} x {n} kernel matrix"
@@ -110,7 +113,7 @@ class DirectionParty(OwnDirections, Opened):
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.penalty = PartyPenalty(SquaredL2(), AllSpace(), regularization)
         self.directions = np.zeros((0, block.shape[1]))
-        self.kind, self.reason = choose_metric_solver(*block.whole_shape)
+        self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
         self.metric: np.ndarray | None = None
         self._stale = False
         self._kernel: np.ndarray | None = None

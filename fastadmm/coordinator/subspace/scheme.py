@@ -144,7 +144,7 @@ class Subspace(Scheme):
         """Factors, computed anew in each metric, by as many parties at once as there are threads."""
         from fastadmm.parties.direction import choose_metric_solver
 
-        kinds = [choose_metric_solver(*block)[0] for block in shape.blocks]
+        kinds = [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
         sides = [{"gram": d, "kernel": n}.get(kind, 0) for kind, (n, d) in zip(kinds, shape.blocks)]
         squares = sorted((side**2 for side in sides), reverse=True)
         # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
