@@ -8,8 +8,8 @@ from fastadmm.coordinator.proximal.newton_system import newton_system
 from fastadmm.coordinator.proximal.parts import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import descent_solver
 from fastadmm.kernels.weights_program import weights_program
-from fastadmm.method.span import descent_solver
 from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -15,11 +15,12 @@ from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
-from fastadmm.parties.xupdate.majorised import MajorisedGradient
+from fastadmm.parties.xupdate.majorised import Majorised
+from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
-from fastadmm.problem.regularizers import LogSum, get_regularizer
+from fastadmm.problem.regularizers import LogSum, SquaredL2, get_regularizer
 from fastadmm.proof.stationary import squared_prox_gradient
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -178,7 +179,7 @@ def test_x_update_of_log_sum_descends_to_a_stationary_point(constraint, wide):
     update, reason = choose_penalised(block, penalty, constraint)
     assert "squared l2" in reason
     if wide:
-        update = MajorisedGradient(block, penalty, constraint)
+        update = Majorised(ProximalGradient(block, SquaredL2(), constraint), penalty, 5)
     update.prepare(ENGINE)
 
     def objective(x):

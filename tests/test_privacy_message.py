@@ -15,7 +15,6 @@ from fastadmm.blocks.block import as_block
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError, PrivacyBudgetError
-from fastadmm.parties.xupdate.majorised import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
@@ -59,15 +58,14 @@ def test_rows_are_clipped_to_norm_one_each_by_itself(wrap):
     assert np.linalg.norm(clipped, axis=1).max() <= 1.0 + 1e-15
 
 
-def test_ball_solution_in_constant_time_is_that_of_the_adaptive_solver():
+def test_ball_solution_in_constant_time_is_optimal():
     rng = np.random.default_rng(1)
     for _ in range(200):
         values = 10.0 ** rng.uniform(-3, 6, size=5)
         right = rng.normal(size=5) * 10.0 ** rng.uniform(-3, 6)
         radius = 10.0 ** rng.uniform(-2, 2)
         x, nu = fixed_ball_solution(values, right, radius)
-        np.testing.assert_allclose(x, ball_solution(values, right, radius), rtol=1e-8, atol=1e-10 * radius)
-        assert nu >= 0.0
+        assert nu == 0.0 or (nu > 0.0 and np.linalg.norm(x) >= radius * (1 - 1e-8))
         assert np.linalg.norm(x) <= radius * (1 + 1e-15)
         residual = values * x + nu * x - right
         assert np.linalg.norm(residual) <= 1e-12 * np.linalg.norm((values + nu) * np.abs(x)) + 1e-300

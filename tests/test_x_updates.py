@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import descent_solver
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import X_UPDATES, choose_penalised, choose_x_update, preparation_bytes
-from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.parties.xupdate.gram_descent import GramDescent
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.regularizers import L1, ElasticNet
@@ -152,11 +152,11 @@ def test_large_faces_with_more_weights_than_rows_are_not_factorised(regularizer,
     update, engine = GramDescent(as_block(D), regularizer, get_constraint("all")), Engine(1)
     sizes = []
 
-    def watched(system):
+    def watched(system, ridge):
         sizes.append(len(system))
-        return scaled_solver(system)
+        return descent_solver(system, ridge)
 
-    monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent.scaled_solver", watched)
+    monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent.descent_solver", watched)
     right, start = D.T @ rng.normal(size=30), np.zeros(900)
 
     def value(x):

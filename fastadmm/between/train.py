@@ -23,7 +23,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.runs.claim import labels_digest
-from fastadmm.runs.config import make_config, read_config, refuse, solver_options
+from fastadmm.runs.config import make_config, read_config, refuse
 from fastadmm.runs.export import import_party
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.load import doubts, seen_by_ids
@@ -230,8 +230,6 @@ def new_run(
     if not private:
         scheme = parts.scheme_of(problem, config)
         scheme.method(problem.traits)  # refuses what the scheme is not for
-        for line in scheme.notes(problem.traits, solver_options(config)):
-            say(line)
         parts.early_stopping_of(config, problem, data)
     elif others:
         raise ConfigError(f"key {next(iter(others))!r}: a private round by files has none; leave it out")

@@ -66,8 +66,7 @@ class Smoothing:
     def smoothed(self) -> Problem:
         """The problem with the smoothed loss: up to a constant, which the centre costs."""
         problem, loss = self.problem, self.problem.loss.smoothed(self.width)
-        if loss is None:
-            raise TypeError(f"loss {problem.loss.name!r} has no smoothed form")
+        assert loss is not None  # of a loss with kinks
         if self.centre is None:
             return replace(problem, loss=loss)
         shift = np.divide(

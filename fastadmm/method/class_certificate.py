@@ -99,9 +99,8 @@ _REPAIRABLE, _STEPS = 0.1, 4
 
 
 def multinomial_of(problem: Problem) -> Multinomial:
-    """The problem's loss, which must be multinomial (TypeError otherwise)."""
-    if not isinstance(problem.loss, Multinomial):
-        raise TypeError(f"loss {problem.loss.name!r} is not multinomial")
+    """The problem's loss, which must be multinomial."""
+    assert isinstance(problem.loss, Multinomial)
     return problem.loss
 
 

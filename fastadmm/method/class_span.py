@@ -38,6 +38,7 @@ class ClassSpanHessian:
 
     def __init__(self, intercept: bool) -> None:
         self.span = SpanHessian(intercept)
+        self.reflect, self.drop = self.span.reflect, self.span.drop
         self.classes = np.empty((0, 0))
 
     def refresh(self, messages: Array, curvature: Array, sums: Array, engine: Engine) -> None:

@@ -1,9 +1,8 @@
-"""Length of least objective along a direction of descent: a secant inside a bracket, on the derivative."""
+"""Length of least objective along a direction of descent: Brent's method on the derivative."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from fastadmm.problem.problem import Problem
 
 #: Lengths that differ by this share are one; shorter ones than the second are none.
 _SAME, _SHORTEST = 1e-6, 1e-30
-
-#: A bracket of so many such lengths is closed.
-_CLOSE = 1.5
 
 _MAX_STEPS = 80
 
@@ -53,28 +49,15 @@ def best_length(
     while below > 0.0 and low > _SHORTEST:
         high, above, low = low, below, 0.1 * low
         below = slope(low)
-    return low if below >= -enough else _crossing(slope, (low, below), (high, above), enough)
+    if below >= -enough:
+        return low
+    from scipy.optimize import brentq
 
+    known = {low: below, high: above}
 
-def _crossing(
-    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], enough: float
-) -> float:
-    """Where an increasing function crosses zero, between two points whose values are known."""
-    same, widths = _SAME * high[0], [math.inf, math.inf]
-    last, here = high, low
-    for _ in range(_MAX_STEPS):
-        width = high[0] - low[0]
-        rise = (here[1] - last[1]) / (here[0] - last[0])
-        at = here[0] - here[1] / rise if 0.0 < rise < math.inf else math.nan
-        if not low[0] < at < high[0] or width > 0.5 * widths[-2]:
-            at = 0.5 * (low[0] + high[0])
-        widths.append(width)
-        # Where one side is far steeper a secant hardly moves: the bracket alone says what is known.
-        at = min(at, here[0] - same) if here[1] > 0.0 else max(at, here[0] + same)
-        last, here = here, (at, function(at))
-        if abs(here[1]) <= enough:
-            break
-        low, high = (here, high) if here[1] < 0.0 else (low, here)
-        if high[0] - low[0] <= _CLOSE * same:
-            break
-    return here[0]
+    def left(length: float) -> float:
+        value = known[length] if length in known else slope(length)
+        return value if abs(value) > enough else 0.0
+
+    found: float = brentq(left, low, high, xtol=_SAME * high, maxiter=_MAX_STEPS, disp=False)
+    return found

@@ -192,6 +192,9 @@ class Method(Saved, ABC):
     convergent: bool
     #: Whether a round's objective may be the most that it can be, instead of itself.
     bounds_objective: ClassVar[bool] = False
+    #: Curvatures that parties were told last, and what a party in this process does not save.
+    metric: np.ndarray | None = None
+    not_saved: ClassVar[tuple[str, ...]] = ("metric",)
     #: Which calls of the table its parties answer.
     family: str
     #: Kind of its parties; how these solve their x-updates, where they have some.
@@ -363,10 +366,16 @@ class Method(Saved, ABC):
         return [float(np.linalg.norm(x)) for x in self.weights()]
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
-        """Own arrays of each party of this process."""
-        parties = zip(self.weights(), self.parties)
-        return [{"weights": weights, "directions": party.directions} for weights, party in parties]
+        """Own arrays of each party of this process, but for what the coordinator knows."""
+        found = [{"weights": x, **party.export()} for x, party in zip(self.weights(), self.parties)]
+        return [{key: own[key] for key in own if key not in self.not_saved} for own in found]
 
-    @abstractmethod
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
-        """Inverse of :meth:`export_parties`, after :meth:`restore`."""
+        """Inverse of :meth:`export_parties`, after :meth:`restore`; earlier versions saved fewer arrays."""
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            party.restore({**party.export(), **state, **self.known_of(m)})
+        self.weights()  # refuses directions of another number
+
+    def known_of(self, m: int) -> dict[str, np.ndarray]:
+        """What the coordinator has of party m's state."""
+        return {} if self.metric is None else {"metric": self.metric}

@@ -5,7 +5,6 @@ Declarations import nothing heavy, so that options and their help can be made of
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +84,6 @@ class Shape:
     widths: Sequence[int]  # columns of each party
     densities: Sequence[float]  # share of each block's entries that are stored
     n_threads: int
-    rounds: int = sys.maxsize  # of a run, at most: it sends no more messages
 
     @property
     def n_parties(self) -> int:
@@ -144,10 +142,6 @@ class Scheme(ABC):
         kind: type = self.method(problem.traits)
         return kind(problem, engine, options.history)
 
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        """Lines for the log on what it chose, where it has a choice."""
-        return []
-
     def takes(self, problem: Problem, engine: Engine) -> bool:
         """Whether it has a way for the problem's data."""
         return True
@@ -163,12 +157,6 @@ class Scheme(ABC):
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`."""
         return 0
-
-    def updates(self, shape: Shape, options: Options) -> list[str]:
-        """Names of the parties' solvers."""
-        from fastadmm.parties.xupdate.choose import update_name
-
-        return [update_name(*block, options.x_update, shape.traits.ridge) for block in shape.blocks]
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Bytes of the parties' factorisations."""

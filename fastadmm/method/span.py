@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import factorised
 from fastadmm.method.certificate import Known
 from fastadmm.method.line_length import best_length
 from fastadmm.method.span_hessian import SpanHessian
@@ -338,33 +339,3 @@ class Secant:
 def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Solver of a system that is positive definite up to rounding and scale."""
     return factorised(hessian, np.sqrt(hessian.diagonal()), 0.0)
-
-
-def factorised(system: np.ndarray, size: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Solver of a system with unknowns of given sizes, and as much on its diagonal as that takes, at least.
-
-    Shapes: system (n, n); size (n,).
-    """
-    # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
-    from scipy.linalg.lapack import dpotrf, dpotrs
-
-    if len(system) == 0:
-        return lambda slope: slope
-    scaled = np.divide(system, size[:, np.newaxis] * size, order="C")
-    diagonal = scaled.reshape(-1)[:: len(size) + 1]
-    while ridge < 1.0:
-        diagonal[:] = 1.0 + ridge
-        factor, failed = dpotrf(scaled)
-        if not failed:
-            return lambda slope: dpotrs(factor, slope / size)[0] / size
-        ridge = max(1e-14, 100.0 * ridge)
-    return lambda slope: slope / size**2
-
-
-def descent_solver(system: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Solver of a system that is positive semidefinite up to rounding and scale. Shapes: system (K, K)."""
-    size = np.sqrt(np.maximum(np.diag(system), 0.0))
-    largest = float(size.max(initial=0.0))
-    if not largest > 0.0:
-        return np.array
-    return factorised(system, np.maximum(size, 1e-12 * largest), ridge)

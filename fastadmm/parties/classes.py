@@ -17,7 +17,6 @@ from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
 from fastadmm.parties.proximal import Party
-from fastadmm.parties.reflection import Turn
 
 #: Largest Gram side that is refactorised in every new metric, whatever the number of classes.
 MAX_SIDE = 256
@@ -149,7 +148,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         n, k = directions.shape
         if not (0 < n < k and k == len(self.directions) and np.isfinite(directions).all()):
             raise Unanswerable("call 'forget_classes': not combinations of the directions that were sent")
-        self.directions = Turn(directions).applied(self.directions)
+        self._turn(directions)
 
     def final_weights(self, class_coefficients: np.ndarray) -> np.ndarray:
         return self.weights(self._own(class_coefficients)).T

@@ -20,7 +20,7 @@ from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.proximal import Opened
-from fastadmm.parties.reflection import reflection
+from fastadmm.parties.reflection import reflections
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
@@ -41,23 +41,14 @@ def solve_factorised(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
     return x
 
 
-#: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
+#: Largest Gram or kernel side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
 
-#: A Gram matrix may cost as many passes over the data as this: the rounds it saves have two passes each.
-_MOST_PASSES = 32.0
-
-#: Nanoseconds, as measured: an entry in a pass, sparse and dense; a pair of entries in a Gram matrix.
-_SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
-
-#: From this share of stored entries on a block counts as dense.
-_DENSE = 0.25
+#: The same of a dense block, whose Gram matrix costs some 32 passes over it then, and what counts as dense.
+_MAX_DENSE_SIDE, _DENSE = 640, 0.25
 
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
-
-#: Directions that there is room for at first.
-_ROOM = 8
 
 #: Vectors of N numbers that a party works on together.
 _TOGETHER = 8
@@ -75,20 +66,11 @@ _ROUGH_LIMIT = 1e36
 def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
     """Which matrix a party factorises in each curvature metric, and why."""
     n, d = shape
-    side = MAX_GRAM_SIDE
-    if d <= min(n, side) and _gram_passes(d, density) <= _MOST_PASSES:
+    if d <= min(n, MAX_GRAM_SIDE if density < _DENSE else _MAX_DENSE_SIDE):
         return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
-    if n < d and n <= side:
-        return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
+    if n < d and n <= MAX_GRAM_SIDE:
+        return "kernel", f"{n} rows, {d} columns: Newton directions, if any, from the {n} x {n} kernel matrix"
     return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
-
-
-def _gram_passes(n_columns: int, density: float) -> float:
-    """How many passes over a block its weighted Gram matrix costs."""
-    entries, pairs = density * n_columns, 0.5 * n_columns**2
-    if density >= _DENSE:
-        return pairs * _DENSE_PAIR / (n_columns * _DENSE_ENTRY)
-    return min(0.5 * entries**2 * _SPARSE_PAIR, pairs * _DENSE_PAIR) / max(1.0, entries * _SPARSE_ENTRY)
 
 
 def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
@@ -137,15 +119,6 @@ class DirectionParty(OwnDirections, Opened):
         self._kernel: np.ndarray | None = None
         self._columns: np.ndarray | None = None
         self._factor: np.ndarray | None = None
-
-    @property
-    def directions(self) -> np.ndarray:
-        """Orthonormal rows of shape (K, d), never changed in place: the part in use of a larger array."""
-        return self._room[: self._n_directions]
-
-    @directions.setter
-    def directions(self, rows: np.ndarray) -> None:
-        self._room, self._n_directions = np.ascontiguousarray(rows), len(rows)
 
     def set_metric(self, curvature: np.ndarray) -> None:
         """Take in a new curvature metric.
@@ -343,16 +316,10 @@ class DirectionParty(OwnDirections, Opened):
         """Append what is new of a direction, as a unit vector; None if nothing is."""
         from fastadmm.kernels.directions import orthonormal
 
-        k = self._n_directions
-        if k == len(self._room):
-            # Pages that nothing is written to take no memory.
-            grown = np.empty((2 * k + _ROOM, self.block.shape[1]))
-            grown[:k] = self._room
-            self._room = grown
-        fresh = self._room[k]
-        if not orthonormal(direction, self._room[:k], fresh):
+        fresh = np.empty(self.block.shape[1])
+        if not orthonormal(direction, self.directions, fresh):
             return None
-        self._n_directions += 1
+        self.directions = np.vstack([self.directions, fresh])
         return fresh
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
@@ -393,14 +360,18 @@ class DirectionParty(OwnDirections, Opened):
         """Drop one direction: the others span what is orthogonal to it. Shapes: direction (K,)."""
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")
-        unit, row = reflection(direction)
+        self._turn(direction[np.newaxis])
+
+    def _turn(self, gone: np.ndarray) -> None:
+        """Drop orthonormal combinations of the directions. Shapes: gone (n, K)."""
         from fastadmm.kernels.directions import reflect_rows
 
-        # A copy, since directions are never changed in place; with spare room behind them.
-        room, used = self._room.copy(), np.flatnonzero(unit)
-        reflect_rows(room, used, unit[used], 0, room.shape[1])
-        room[row : self._n_directions - 1] = room[row + 1 : self._n_directions]
-        self._room, self._n_directions = room, self._n_directions - 1
+        turned, dropped = self.directions.copy(), []  # they are never changed in place
+        for unit, row in reflections(gone):
+            used = np.flatnonzero(unit)
+            reflect_rows(turned, used, unit[used], 0, turned.shape[1])
+            dropped.append(row)
+        self.directions = np.delete(turned, dropped, axis=0)
 
     def export(self) -> dict[str, np.ndarray]:
         own = {"directions": self.directions}

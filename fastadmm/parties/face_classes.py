@@ -112,26 +112,9 @@ class ClassFaceParty(OfClasses, OwnDirections, Opened):
         return np.stack([part.weights(c) for part, c in zip(self.parts, each)], axis=1)
 
     @property
-    def latest(self) -> np.ndarray:
-        """Weights last answered, of shape (C, d)."""
-        return np.stack([part.latest for part in self.parts])
-
-    @latest.setter
-    def latest(self, weights: np.ndarray) -> None:
-        for part, own in zip(self.parts, weights):
-            part.latest = own
-
-    @property
     def directions(self) -> np.ndarray:  # type: ignore[override]
         """Of all classes, class by class, of shape (K, d)."""
         return np.vstack([part.directions for part in self.parts])
-
-    def take_directions(self, directions: np.ndarray, counts: Sequence[int]) -> None:
-        """Inverse of :attr:`directions`, with the number of each class."""
-        if len(directions) != sum(counts):
-            raise ValueError("directions")
-        for part, own in zip(self.parts, np.split(directions, np.cumsum(counts)[:-1])):
-            part.directions = own
 
     def export(self) -> dict[str, np.ndarray]:
         saved = [part.export() for part in self.parts]

@@ -2,11 +2,12 @@ r"""Forget one direction: turn an orthonormal basis so that it becomes the last 
 
 A Householder reflection :math:`H = I - 2 u u^\top` maps the direction :math:`q` to plus or minus a
 coordinate vector :math:`e_j`. The other rows of :math:`H X` are an orthonormal basis of what is orthogonal to
-q; party and coordinator find the same one from q alone. Several directions take as many reflections, which
-are applied at once.
+q; party and coordinator find the same one from q alone. Several directions take as many reflections.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,28 +20,11 @@ def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
     return unit / np.linalg.norm(unit), row
 
 
-class Turn:
-    r"""Reflections in a row, :math:`I - Y T^\top Y^\top`, that make some directions the first vectors.
-
-    Shapes: gone, units (n, K); rest (K - n, K).
-    """
-
-    def __init__(self, gone: np.ndarray) -> None:
-        from scipy.linalg.lapack import dgeqrf
-
-        n = len(gone)
-        factor, scales = dgeqrf(gone.T)[:2]
-        y = np.tril(factor, -1)
-        y[np.arange(n), np.arange(n)] = 1.0
-        # A direction already in its place takes no reflection, such as the last one of a whole basis.
-        inverse = np.triu(y.T @ y, 1)
-        inverse[np.arange(n), np.arange(n)] = 1.0 / np.maximum(scales, 1e-300)
-        self._y = y
-        self._weights = y[n:] @ np.linalg.inv(inverse).T
-        self.units = (y * np.sqrt(0.5 * scales)).T
-        self.rest = np.eye(len(y))[n:] - self._weights @ y.T
-
-    def applied(self, vectors: np.ndarray) -> np.ndarray:
-        """``rest @ vectors``, of shape (K - n, p), for vectors of shape (K, p), in less work."""
-        turned: np.ndarray = vectors[len(self.units) :] - self._weights @ (self._y.T @ vectors)
-        return turned
+def reflections(gone: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Those of several orthonormal directions, one after another. Shapes: gone (n, K)."""
+    left = gone.copy()
+    for k, direction in enumerate(left):
+        unit, row = reflection(direction)
+        yield unit, row
+        left[k + 1 :] -= 2.0 * np.outer(left[k + 1 :] @ unit, unit)
+        left[k + 1 :, row] = 0.0  # but for rounding: no row is dropped twice

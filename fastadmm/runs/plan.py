@@ -6,7 +6,6 @@ import importlib.metadata
 import math
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -129,7 +128,6 @@ class PartyPlan:
     n_features: int
     storage: str
     streamed: bool  # whether the block stays on disk and is read in every pass
-    solver: str  # "gram", "kernel", "gradient", "cg" and so on: Gram matrix, kernel side or matrix-free
     memory_bytes: int  # what the block holds in memory: all of it, or row pointers
     lam: float | None = None  # the party's lambda, where parties have their own
 
@@ -182,7 +180,7 @@ class Plan:
         for p in self.parties if whole or self.limited else []:
             place = "streamed" if p.streamed else "in memory"
             own = "" if p.lam is None else f"; lambda {p.lam:g}"
-            lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}{own}")
+            lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}{own}")
         if self.spilled:
             most = format_bytes(self.spilled)
             lines.append(f"messages: in a scratch file in the run directory, up to {most}")
@@ -231,10 +229,10 @@ def make_plan(
     if limit is not None and placed.total > limit and config.privacy.mode == "none" and not config.path:
         placed, streamed = _placed(_spilled(whole, scheme, shape, config), blocks, n_threads)
     planned = []
-    for p, away, update in zip(parties, streamed, scheme.updates(shape, config)):
+    for p, away in zip(parties, streamed):
         held = _pointer_bytes(p) if away else _memory_bytes(p)
         lam = None if config.party_lambda is None else config.party_lambda.get(p.name, config.lambda_)
-        planned.append(PartyPlan(p.name, p.n_features, p.kind, away, update, held, lam))
+        planned.append(PartyPlan(p.name, p.n_features, p.kind, away, held, lam))
     return replace(placed, parties=planned, streamed_tests=streamed[len(parties) :])
 
 
@@ -257,8 +255,7 @@ def _shape(
     known = {"n_parties": len(parties), "n_outputs": n_outputs, "ball": ball}
     traits = traits_of(config, own, vector=n_outputs > 1, **known)
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
-    widths, rounds = [p.n_features for p in parties], sys.maxsize if config.path else config.rounds
-    return Shape(traits, n_samples, n_outputs, widths, densities, n_threads, rounds)
+    return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)
 
 
 def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:

@@ -2,7 +2,7 @@
 
 from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.coordinator.proximal.scheme import Proximal
-from fastadmm.coordinator.subspace.scheme import Subspace, SummedSubspace
+from fastadmm.coordinator.subspace.scheme import Subspace, SummedSubspace, pairs_suit
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Options, Scheme
 from fastadmm.other_names import choose_instead
@@ -74,6 +74,11 @@ def _check_options(options: Options, traits: Traits) -> None:
     if not traits.ridge and options.x_update != "auto":
         raise ConfigError(
             f"x_update: {options.x_update!r} solves squared l2 without a constraint only; leave it out"
+        )
+    if options.directions == "both" and not pairs_suit(traits):
+        raise ConfigError(
+            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
+            "'auto'"
         )
     if not traits.convex and options.acceleration == "anderson":
         raise ConfigError(

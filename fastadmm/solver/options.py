@@ -45,7 +45,7 @@ class SolverOptions:
         What a party of ``subspace`` answers with in a round: ``one`` direction in double
         precision, or ``both`` that it has in single precision, the same bytes. With ``auto``
         parties of few columns answer once with all of them.
-        See :func:`fastadmm.coordinator.subspace.scheme.choose_directions`.
+        See :func:`fastadmm.coordinator.subspace.scheme.answers_both`.
     secrecy : {"none", "sums"}
         Whether the coordinator sees only sums of the parties' messages: see :mod:`fastadmm.secrecy`.
     """

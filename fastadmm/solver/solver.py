@@ -528,8 +528,8 @@ class Solver(Run):
         return pooled_hint(self.problem, self.engine, self.seconds)
 
     def notes(self) -> list[str]:
-        """What a round's answers hold, where there is a choice; what is not proved, whatever is found."""
-        lines = self.scheme.notes(self.problem.traits, self.options)
+        """What is not proved, whatever is found."""
+        lines = []
         endless = any(not (any(own.coefficients) or own.bounds) for own in self.problem.penalties)
         if self.problem.convex and endless:
             lines.append(

@@ -392,9 +392,6 @@ class AdmmMethod(Method):
     def weight_norms(self) -> list[float]:
         return self._norms
 
-    def export_parties(self) -> list[dict[str, np.ndarray]]:
-        return [{"weights": p.weights} for p in self.parties]
-
     def restore(self, saved: Mapping[str, Any]) -> None:
         self.reached = self._state(self.state.vector)  # not one with where the next round starts
         super().restore(saved)
@@ -403,12 +400,3 @@ class AdmmMethod(Method):
             raise ValueError("metric")
         if self.anderson is not None:
             self.anderson.sections = self._sections()
-
-    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
-        if (metric := self.metric) is not None:
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)
-        for party, state in zip(self.parties, parties, strict=True):
-            weights = np.array(state["weights"], dtype=np.float64)
-            if weights.shape != party.weights.shape:
-                raise ValueError("weights")
-            party.weights = weights

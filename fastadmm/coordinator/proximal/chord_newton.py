@@ -18,10 +18,11 @@ import numpy as np
 from fastadmm.coordinator.proximal.parts import HullPoint, difference, predictor
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import descent_solver
 from fastadmm.method.certificate import inner
 from fastadmm.method.class_certificate import multinomial_of, shifted
 from fastadmm.method.line_length import SHALLOW, best_length
-from fastadmm.method.span import Secant, descent_solver
+from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 

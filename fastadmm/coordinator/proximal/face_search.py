@@ -26,7 +26,7 @@ from fastadmm.coordinator.proximal.chord_newton import (
 )
 from fastadmm.coordinator.proximal.newton_system import newton_system
 from fastadmm.coordinator.proximal.parts import HullPoint, loss_at, predictor
-from fastadmm.method.span import descent_solver
+from fastadmm.engine.singular import descent_solver
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 

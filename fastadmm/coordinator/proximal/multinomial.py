@@ -77,10 +77,7 @@ class MultinomialProximalMethod(ProximalMethod):
         lengths = np.reshape(self.lengths, (-1, self.problem.n_outputs))
         return [float(length) for length in np.linalg.norm(lengths, axis=1)]
 
-    def _restore_directions(self, m: int, directions: Array) -> None:
-        owner, party = self.shared.owner, self.parties[m]
-        party.take_directions(directions, [int((owner == k).sum()) for k in self._own(m)])
-        if self.metric is not None:
-            metrics = np.reshape(self.metric, (self.problem.n_outputs, -1))
-            for part, metric in zip(party.parts, metrics):
-                part.set_metric(metric)
+    def known_of(self, m: int) -> dict[str, Array]:
+        counts = [float((self.shared.owner == k).sum()) for k in self._own(m)]
+        told = {} if self.metric is None else {"metric": self.metric.reshape(self.problem.n_outputs, -1)}
+        return {"counts": np.array(counts), **told}

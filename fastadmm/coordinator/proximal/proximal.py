@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.answering import checked
 from fastadmm.conversation.exchange import Answers, Talk
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.smoothing import Smoothing
@@ -187,23 +186,3 @@ class ProximalMethod(ProximalCoordinator):
 
     def place(self, count: int) -> Array:
         return self.shared.store.place(count, self.shared.most)
-
-    def export_parties(self) -> list[dict[str, Array]]:
-        known = super().export_parties()
-        return [{**own, "answer": party.latest} for own, party in zip(known, self.parties)]
-
-    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
-        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.ndim != 2 or directions.shape[1] != party.block.shape[1]:
-                raise ValueError("directions")
-            self._restore_directions(m, directions)
-            party.latest = checked(state, "answer", party.latest.shape)
-
-    def _restore_directions(self, m: int, directions: Array) -> None:
-        party = self.parties[m]
-        if len(directions) != int((self.shared.owner == m).sum()):
-            raise ValueError("directions")
-        party.directions = directions
-        if self.metric is not None:
-            party.set_metric(self.metric)

@@ -93,5 +93,4 @@ def _kept(shape: Shape, history: int) -> int:
     if shape.n_outputs == 1 and all_at_once(shape.widths, shape.n_samples, None):
         return 2 * sum(shape.widths)  # moved from one place to another
     few = directions_of_few_numbers(shape.n_parties * shape.n_outputs, shape.n_samples)
-    each = min(max(history, few) + 2, shape.rounds + 2)
-    return sum(min(each, width) for width in shape.widths)
+    return sum(min(max(history, few) + 2, width) for width in shape.widths)

@@ -50,8 +50,10 @@ class Moves:
 
         Shapes: unit, mine (K_m,).
         """
-        self.rows[:, mine] -= 2.0 * np.outer(self.rows[:, mine] @ unit, unit)
+        if len(self.rows):
+            self.rows[:, mine] -= 2.0 * np.outer(self.rows[:, mine] @ unit, unit)
 
     def drop(self, places: Sequence[int]) -> None:
         """Forget the shares of some directions."""
-        self.rows = np.delete(self.rows, places, axis=1)
+        if len(self.rows):
+            self.rows = np.delete(self.rows, places, axis=1)

@@ -28,14 +28,9 @@ from fastadmm.method.class_span import (
 )
 from fastadmm.method.span import SpanPoint
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
-from fastadmm.parties.reflection import Turn
-from fastadmm.problem.multinomial import FEWEST_ROWS
 from fastadmm.problem.problem import Problem
 
 Array = np.ndarray
-
-#: Messages are turned in blocks of about this many numbers, which stay in the second-level cache.
-_NUMBERS_PER_BLOCK = 1 << 17
 
 #: Memory for all messages, in bytes; parties keep fewer directions where more would not fit.
 _MESSAGE_BUDGET = 2**30
@@ -188,27 +183,7 @@ class MultinomialMethod(SubspaceMethod):
         gone = [self.moves.forgettable(c, mine, len(mine) - limit) for mine in places]
         calls = [Call(m, "forget_classes", {"directions": own}) for m, own in zip(crowded, gone)]
         yield Exchange(calls, Pace.SHORT)
-        for m, own in zip(crowded, gone):
-            self._turn(Turn(own), np.flatnonzero(self.owner == m))
-
-    def _turn(self, turn: Turn, mine: Array) -> None:
-        """Turn a party's directions, in these places, and drop the first ones, as the party does."""
-        for unit in turn.units:
-            self.hessian.span.reflect(unit, mine)
-        store, stays, dropped = self.store.rows, mine[len(turn.units) :], mine[: len(turn.units)].tolist()
-        step = max(FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(mine))
-
-        def piece(part: tuple[int, int]) -> None:
-            for begin in range(*part, step):
-                here = slice(begin, min(begin + step, part[1]))
-                store[stays, here] = turn.applied(store[mine, here])
-
-        self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]), light=True)
-        for rows in (self.point.coefficients, self.moves.rows):
-            rows[:, stays] = rows[:, mine] @ turn.rest.T
-        self.hessian.span.drop(dropped)
-        self.moves.drop(dropped)
-        self._drop(dropped)
+        self._forget(places, gone)
 
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"class_coefficients": self.coefficients(m)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Needs, Options, Scheme, Shape, refuse_single
 from fastadmm.problem.traits import Traits
 
@@ -77,7 +76,7 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
-        traits, both = problem.traits, choose_directions(problem.traits, options)[0]
+        traits, both = problem.traits, answers_both(problem.traits, options)
         kind: Any = self.method(traits)
         more = {"both": both} if kind is SubspaceMethod else {}
         made: SubspaceMethod = kind(problem, engine, options.history, **more)
@@ -86,16 +85,6 @@ class Subspace(Scheme):
         if kind in (SubspaceMethod, MultinomialMethod):
             made.wanted = options.gap
         return made
-
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        both, why = choose_directions(traits, options)
-        if not traits.convex and not traits.log_sum:
-            return []
-        note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
-        if options.directions == "auto" and traits.convex and not traits.log_sum:
-            most = MOST_FIRST if traits.smooth else MOST_FIRST_OF_KINKS
-            note += f"; of parties with at most {most} columns once all of them"
-        return [note]
 
     def history(self, shape: Shape, options: Options) -> int:
         """Directions per party."""
@@ -118,7 +107,8 @@ class Subspace(Scheme):
         """All messages, and one more of each party while a round is on its way."""
         kept, work = _kept(shape, history), _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK
         # Messages of a first answer are moved from one place to another, party by party.
-        moved = max(_at_once(shape, width, history) for width in shape.widths)
+        most = MOST_FIRST if shape.traits.smooth else MOST_FIRST_OF_KINKS
+        moved = min(most, max(shape.widths))
         if shape.traits.smooth and shape.n_outputs == 1:  # of half the bytes
             moved = -(-moved // 2)
         columns = kept + moved + (shape.n_parties + work) * shape.n_outputs
@@ -130,8 +120,10 @@ class Subspace(Scheme):
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""
+        from fastadmm.coordinator.subspace.few_rows import has_few_rows
+
         convex = shape.traits.convex and not shape.traits.log_sum
-        return convex and shape.n_outputs == 1 and _few_rows(shape.n_samples, shape.widths)
+        return convex and shape.n_outputs == 1 and has_few_rows(shape.n_samples, sum(shape.widths))
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages, unless they are rounded, which are looked through.
@@ -143,73 +135,37 @@ class Subspace(Scheme):
         traits = shape.traits
         if not (CAN_SPILL and traits.convex) or options.secrecy != "none":
             return 0
-        if choose_directions(traits, options)[0]:
+        if answers_both(traits, options):
             return 0
         in_file = _kept(shape, history) + (0 if traits.vector else shape.n_parties)
         return 8 * in_file * shape.n_samples
 
-    def updates(self, shape: Shape, options: Options) -> list[str]:
-        """Solvers of a metric."""
-        from fastadmm.parties.direction import choose_metric_solver
-
-        return [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
-
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Factors, computed anew in each metric, by as many parties at once as there are threads."""
-        side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
-        solvers = self.updates(shape, options)
-        squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
+        from fastadmm.parties.direction import choose_metric_solver
+
+        kinds = [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
+        sides = [{"gram": d, "kernel": n}.get(kind, 0) for kind, (n, d) in zip(kinds, shape.blocks)]
+        squares = sorted((side**2 for side in sides), reverse=True)
         # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
 
 
-def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
-    from fastadmm.coordinator.subspace.few_rows import has_few_rows
-
-    return has_few_rows(n_samples, sum(widths))
-
-
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns.
-
-    A round adds two, and a run may start with one; narrow parties send all at once.
-    """
-    each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
-    at_once = [_at_once(shape, width, history) for width in shape.widths]
-    limit = shape.n_outputs * history
-    return sum(min(each + first, limit, d) for d, first in zip(shape.widths, at_once))
+    """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns."""
+    return sum(min(shape.n_outputs * history, width) for width in shape.widths)
 
 
-def _at_once(shape: Shape, width: int, history: int) -> int:
-    """Directions of a party's first answer, as far as they are more than those of any round."""
-    from fastadmm.coordinator.subspace.subspace import SOME_FIRST
-
-    smooth, limit = shape.traits.smooth, shape.n_outputs * history
-    modelled = _few_rows(shape.n_samples, shape.widths)
-    if not smooth and max(shape.widths) <= MOST_FIRST_OF_KINKS:
-        modelled = False
-    if not shape.traits.convex or shape.traits.log_sum or modelled:
-        return 0
-    if width <= min(limit, MOST_FIRST if smooth else MOST_FIRST_OF_KINKS):
-        return width
-    return min(SOME_FIRST, limit // 2) if smooth and shape.n_outputs == 1 else 0
+def pairs_suit(traits: Traits) -> bool:
+    """Whether parties can answer with both directions in a round."""
+    return traits.convex and traits.smooth and not traits.vector
 
 
-def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
-    """Whether parties answer with both directions in a round, and why."""
-    asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
-    if asked == "both" and not suited:
-        raise ConfigError(
-            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
-            "'auto'"
-        )
-    if asked != "auto":
-        return asked == "both", "asked for"
-    if not suited:
-        return False, "loss with kinks, not convex, or with several predictors per sample"
-    if options.gap < _SINGLE_GAP:
-        return False, "the gap is too small for messages in single precision"
-    return True, "a round is an exchange: two directions in single precision are no more bytes"
+def answers_both(traits: Traits, options: Options) -> bool:
+    """Whether parties answer with both directions in a round: in single precision no more bytes than one."""
+    if options.directions == "auto":
+        return pairs_suit(traits) and options.gap >= _SINGLE_GAP
+    return options.directions == "both"
 
 
 #: Vectors of a message's length beside the summed and the masked ones; bench/memory.py measures them.
@@ -232,12 +188,6 @@ class SummedSubspace(Subspace):
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         return Scheme.make(self, problem, options, engine)
 
-    def notes(self, traits: Traits, options: Options) -> list[str]:
-        from fastadmm.parties.masked_direction import MOST_AT_ONCE
-
-        what = "answers of a round: both directions, of which the coordinator sees the sum over all parties"
-        return [f"{what}; of at most {MOST_AT_ONCE} columns together once all of them"]
-
     def history(self, shape: Shape, options: Options) -> int:
         """Directions of all parties together."""
         from fastadmm.coordinator.metric_limits import directions_of_sums
@@ -249,6 +199,5 @@ class SummedSubspace(Subspace):
         from fastadmm.coordinator.metric_limits import first_of_sums
 
         fresh = max(2, first_of_sums(shape.widths, shape.n_samples))
-        kept = min(history, max(2 * shape.rounds, fresh))
-        own = kept + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
+        own = history + fresh + 3 * fresh // 2 * shape.n_parties + _WORK_OF_SUMS
         return 8 * own * shape.message_size, 0

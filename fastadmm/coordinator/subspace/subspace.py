@@ -37,7 +37,7 @@ from fastadmm.method.method import Measured, Method, check_pair
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
-from fastadmm.parties.reflection import reflection
+from fastadmm.parties.reflection import reflections
 from fastadmm.problem.problem import Problem
 
 #: The span's share of the gap is reduced to this share of the gap at the start of the round ...
@@ -168,13 +168,6 @@ class SubspaceMethod(Method):
     @property
     def descends(self) -> bool:
         return self.problem.loss.smooth
-
-    def make_parties(self) -> Sequence[Any]:
-        parties = super().make_parties()
-        for party in parties:
-            if party.kind == "kernel" and self.few_rows is not None:
-                party.reason = "more columns than rows: gradient directions, at a model with all columns"
-        return parties
 
     # --- the current point ------------------------------------------------------------------------------
 
@@ -543,33 +536,31 @@ class SubspaceMethod(Method):
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
-            gone = [self.moves.forgettable(self.point.coefficients, mine)[0] for mine in places]
-            calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
+            gone = [self.moves.forgettable(self.point.coefficients, mine) for mine in places]
+            calls = [Call(m, "forget", {"direction": own}) for m, (own,) in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
-            turns = [reflection(own) for own in gone]
-            for mine, (unit, _) in zip(places, turns):
-                self.moves.reflect(unit, mine)
-            self.moves.drop(self._forget(places, turns))
+            self._forget(places, gone)
 
-    def _forget(self, places: Sequence[np.ndarray], turns: Sequence[tuple[np.ndarray, int]]) -> list[int]:
-        """Rotate each party's directions, in these places, and drop one, as the party does; return which."""
+    def _forget(self, places: Sequence[np.ndarray], gone: Sequence[np.ndarray]) -> None:
+        """Rotate each party's directions, in these places, and drop some, as the party does.
+
+        Shapes: places (K_m,), gone (n, K_m) of each.
+        """
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
-        for mine, (unit, row) in zip(places, turns):
+        turns = [(mine, *turn) for mine, own in zip(places, gone) for turn in reflections(own)]
+        for mine, unit, row in turns:
             self.hessian.reflect(unit, mine)
+            self.moves.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
             given = self.store.rows, mine[turned], unit[turned]
             self.engine.over_rows(reflect_rows, leaves, *given)
-            c[mine] -= 2.0 * float(c[mine] @ unit) * unit
+            c[..., mine] -= np.multiply.outer(2.0 * (c[..., mine] @ unit), unit)
             dropped.append(int(mine[row]))
         self.hessian.drop(dropped)
-        self._drop(dropped)
-        return dropped
-
-    def _drop(self, places: Sequence[int]) -> None:
-        """Close the gaps that directions leave in these places."""
-        stay, point = np.delete(np.arange(len(self.owner)), places), self.point
+        self.moves.drop(dropped)
+        stay, point = np.delete(np.arange(len(self.owner)), dropped), self.point
         self.store.keep(stay.tolist())
         point.coefficients, point.products = point.coefficients[..., stay], None
         self.owner = self.owner[stay]
@@ -622,12 +613,3 @@ class SubspaceMethod(Method):
 
     def _go_on(self) -> None:
         """Hook for subclasses: called with what was saved, before the current point is evaluated."""
-
-    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
-        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (self.coefficients(m).shape[-1], party.block.shape[1]):
-                raise ValueError("directions")
-            party.directions = directions
-        if (metric := self.metric) is not None:
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -244,7 +244,7 @@ class SummedSubspaceMethod(SubspaceMethod):
             merging = np.delete(np.eye(len(unit)) - 2.0 * np.outer(unit, unit), row, axis=0)
             self.gram = merging @ self.gram @ merging.T
             self.spread = np.abs(merging) @ self.spread + self._rounded(merging)
-            self._forget([np.arange(len(unit))], [(unit, row)])
+            self._forget([np.arange(len(unit))], [direction[np.newaxis]])
             self.newest = min(self.newest, len(self.owner))
 
     # --- for the solver ---------------------------------------------------------------------------------
@@ -270,6 +270,8 @@ class SummedSubspaceMethod(SubspaceMethod):
         if self.spread.shape != (k,) or self.gram.shape != (k, k) or not 0 <= self.newest <= k:
             raise ValueError("spread")
         super()._go_on()
+
+    not_saved = ("metric", "public_keys", "transcript", "answered")
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         """New keys for the parties of this process: no sum depends on them."""

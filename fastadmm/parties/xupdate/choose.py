@@ -7,10 +7,10 @@ from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.direct import ConjugateGradient, GramAffine, GramEigen, KernelEigen
 from fastadmm.parties.xupdate.gram_descent import GramDescent
-from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
+from fastadmm.parties.xupdate.majorised import Majorised
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 from fastadmm.problem.constraints import Affine, AllSpace, Ball, Constraint
-from fastadmm.problem.regularizers import Regularizer, SquaredL2
+from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
 
 #: For squared l2 without a set, the only ones that can be asked for by name.
 X_UPDATES: dict[str, type[XUpdate]] = {
@@ -19,6 +19,9 @@ X_UPDATES: dict[str, type[XUpdate]] = {
 
 #: Largest matrix side for a full eigendecomposition: about 10 s on one core, 128 MB.
 MAX_EIGEN_SIDE = 4096
+
+#: Steps of one round for log_sum, on a Gram matrix and without one: an answer that is cut short is a descent.
+_MAJORISED_STEPS, _MATRIX_FREE_STEPS = 100, 5
 
 
 def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
@@ -43,18 +46,19 @@ def choose_penalised(
     """Pick the x-update for any regulariser and set. Shapes: block (N, d)."""
     if isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace):
         return choose_x_update(block, force)
-    if force != "auto":
-        raise ConfigError(
-            f"x_update: {force!r} solves squared l2 without a constraint only; choose auto for "
-            f"{regularizer.name} with constraint {constraint.text}"
-        )
-    d = block.shape[1]
+    if isinstance(regularizer, LogSum):
+        ridge, reason = _choose_penalised(block, SquaredL2(), constraint)
+        most = _MAJORISED_STEPS if block.shape[1] <= MAX_EIGEN_SIDE else _MATRIX_FREE_STEPS
+        return Majorised(ridge, regularizer, most), f"majorised by squared l2: {reason}"
+    return _choose_penalised(block, regularizer, constraint)
+
+
+def _choose_penalised(
+    block: FeatureBlock, regularizer: Regularizer, constraint: Constraint
+) -> tuple[PenalisedUpdate, str]:
     kind: type[PenalisedUpdate]
-    if not regularizer.convex:
-        kind, reason = MajorisedRidge, f"majorised by squared l2, on the {d} x {d} Gram matrix"
-        if d > MAX_EIGEN_SIDE:
-            kind, reason = MajorisedGradient, f"{d} columns are too many for a Gram matrix"
-    elif d > MAX_EIGEN_SIDE:
+    d = block.shape[1]
+    if d > MAX_EIGEN_SIDE:
         kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
     elif isinstance(constraint, Affine):
         kind, reason = GramAffine, f"equations of weights: eigendecomposition of the {d} x {d} Gram matrix"
@@ -65,18 +69,12 @@ def choose_penalised(
     return kind(block, regularizer, constraint), reason
 
 
-def update_name(n: int, d: int, force: str = "auto", ridge: bool = True) -> str:
-    """What solves an N x d block: "gram", "kernel", "cg" or "proximal" (matrix-free, beyond squared l2)."""
-    if not ridge:
-        return "gram" if d <= MAX_EIGEN_SIDE else "proximal"
-    return force if force != "auto" else _choose(n, d)[0]
-
-
 def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -> int:
     """Peak memory in bytes of preparing the x-update of an N x d block (estimate).
 
     ``ridge`` says whether it is for squared l2 without a constraint.
     """
+    name = force if ridge else "gram" if d <= MAX_EIGEN_SIDE else "proximal"
+    side = {"gram": d, "kernel": n}.get(_choose(n, d)[0] if name == "auto" else name)
     # matrix, eigenvectors, LAPACK workspace and partial Gram matrices
-    side = {"gram": d, "kernel": n}.get(update_name(n, d, force, ridge))
     return 8 * 6 * (d if side is None else side * side)

@@ -7,35 +7,22 @@ is tangent to the plane of all weights of its sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import scipy.linalg
 
+from fastadmm.engine.singular import descent_solver
 from fastadmm.problem.penalty import PartyPenalty
+
+#: Ridge, relative to the diagonal and per column, that factorises a singular matrix; a Newton step stays one
+#: of descent.
+FACTORISES = 1e-14
 
 #: Norms that reach the radius to this share are on the sphere.
 ON_SPHERE = 1e-9
 
 #: Shares of a step that are tried after the whole one and that to the first kink or bound.
 _SHORTER = (0.25, 0.0625, 0.015625)
-
-
-def scaled_solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
-    """Solver for a semidefinite system with columns of any scale; None where it cannot be factorised.
-
-    Shapes: system (n, n).
-    """
-    size = np.sqrt(np.maximum(np.diag(system), 0.0))
-    size[size == 0.0] = 1.0
-    system /= np.outer(size, size)
-    # Enough to factorise a singular matrix; a Newton step stays one of descent.
-    system[np.diag_indices(len(size))] += 1e-14 * len(size)
-    try:
-        factor = scipy.linalg.cho_factor(system, overwrite_a=True, check_finite=False)
-    except scipy.linalg.LinAlgError:
-        return None
-    return lambda v: scipy.linalg.cho_solve(factor, v / size, check_finite=False) / size
 
 
 def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.ndarray) -> np.ndarray | None:
@@ -61,9 +48,7 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
             system[diagonal] += multiplier
             gradient = gradient + multiplier * point
             tangent = point / radius
-    solve = scaled_solver(system)
-    if solve is None:
-        return None
+    solve = descent_solver(system, FACTORISES * len(system))
     step = -solve(gradient)
     if tangent is not None:
         normal = solve(tangent)

@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import descent_solver
 from fastadmm.parties.xupdate.base import PenalisedUpdate
-from fastadmm.parties.xupdate.face_step import scaled_solver
+from fastadmm.parties.xupdate.face_step import FACTORISES
 
 #: Violation of the optimality conditions that is left, relative to the problem's scale.
 _TOLERANCE = 1e-12
@@ -109,10 +110,7 @@ def _newton(
     matrix, rows = gram[np.ix_(free, free)], gram[free]  # rows lie together, and the matrix is symmetric
     slope = gradient[free] + first * np.sign(point) + second * point
     matrix[np.diag_indices(len(free))] += second
-    solve = scaled_solver(matrix)
-    if solve is None:
-        return nothing
-    step = -solve(slope)
+    step = -descent_solver(matrix, FACTORISES * len(free))(slope)
     below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
     above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
     room = np.full_like(step, np.inf)

@@ -57,10 +57,6 @@ class ProximalGradient(PenalisedUpdate):
         # Restarted with every round, so that a resumed run takes the same steps.
         return self._descend(penalty, right, self.constraint.project(start), -1.0, self.max_steps, engine)[0]
 
-    def _moved(self, penalty: PartyPenalty, point: np.ndarray, slope: np.ndarray, bend: float) -> np.ndarray:
-        """Where a parabola of this curvature and the penalty are least. Shapes: point, slope (d,)."""
-        return penalty.prox(point - slope / bend, 1.0 / bend)
-
     def _descend(
         self,
         penalty: PartyPenalty,
@@ -74,18 +70,16 @@ class ProximalGradient(PenalisedUpdate):
 
         Shapes: x (d,).
         """
-        # A smooth regulariser adds to the curvature; with one that is not convex, momentum may lead uphill.
-        own = 0.0 if self.regularizer.convex else penalty.strength
-        lipschitz, point = self._lipschitz + own, x
+        lipschitz, point = self._lipschitz, x
         image_x = image = self.normal(x, engine)
         momentum, violation = 1.0, math.inf
         floor = _FLOOR * float(np.linalg.norm(right))
         for _ in range(max_steps):
-            new = self._moved(penalty, point, image - right, lipschitz)
+            new = penalty.prox(point - (image - right) / lipschitz, 1.0 / lipschitz)
             step = new - point
             image_new = self.normal(new, engine)
             square = float(step @ step)
-            curvature = float(step @ (image_new - image)) + own * square
+            curvature = float(step @ (image_new - image))
             if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:
                 lipschitz = 1.1 * curvature / square  # the power iteration stopped short of it
                 continue
@@ -95,7 +89,7 @@ class ProximalGradient(PenalisedUpdate):
             move = new - x
             ahead = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum * momentum))
             factor = (momentum - 1.0) / ahead
-            if own > 0.0 or float(step @ move) < 0.0:  # uphill: the momentum has done its work
+            if float(step @ move) < 0.0:  # uphill: the momentum has done its work
                 ahead, factor = 1.0, 0.0
             momentum = ahead
             point = new + factor * move
