@@ -183,6 +183,11 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="changed while it was read"):
         convert(path, tmp_path / "o", parties=2, progress=append)
     assert list(tmp_path.iterdir()) == [path]
+    # Arrays are read in one piece.
+    with path.open("wb") as file:
+        np.savez(file, X=np.eye(40), y=np.arange(40) % 2)
+    monkeypatch.setattr(opening.SourceFile, "state", lambda self: (1, object(), 0))
+    refuses(InputError, "changed while it was read", convert, path, tmp_path / "o", parties=2)
 
 
 MEMORY = """
