@@ -13,11 +13,10 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import document_in
+from fastadmm.runs.folder import document_in, rounds_in
 from fastadmm.store.elements import read_attribute
 from fastadmm.store.h5file import read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
@@ -163,27 +162,13 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
     }
 
 
-def _last_round(path: Path) -> dict[str, Any] | None:
-    """Return the last complete record of a round log; a run that was killed may end mid-line."""
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return None
-        require_regular(path)
-        lines = path.read_bytes().split(b"\n")
-    for line in reversed(lines):
-        with suppress(ValueError):
-            record = json_of(line)
-            if isinstance(record, dict):
-                return record
-    return None
-
-
 def _run(path: Path, check: bool) -> dict[str, Any]:
     result = document_in(path / "result.json")
     config = document_in(path / "run.toml") or document_in(path / "owners-run.toml")
     check_settings(config or {}, path / "run.toml")
     said = said_of_run(path, result, config or {})
     statement = (document_in(path / "privacy.json") or {}).get("statement")
+    rounds = [record for record, _ in rounds_in(path / "rounds.jsonl", strict=False)]
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
         listed = os.listdir(checkpoints) if checkpoints.is_dir() else []
@@ -195,7 +180,7 @@ def _run(path: Path, check: bool) -> dict[str, Any]:
         "config": config,
         "environment": document_in(path / "environment.json"),
         "privacy": statement,
-        "last_round": _last_round(path / "rounds.jsonl"),
+        "last_round": rounds[-1] if rounds else None,
         "checkpoints": sum(not name.startswith(".") for name in listed),
         "has_model": (path / "model" / "model.toml").exists(),
         "has_report": (path / "report.html").exists(),

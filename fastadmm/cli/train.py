@@ -11,7 +11,7 @@ from typing import Any
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
 from fastadmm.cli.terminal import print_json, say, say_all, tell
-from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 from fastadmm.settings.setting import MORE, Setting
 
 _LOG_TO = opt.option(
@@ -67,13 +67,22 @@ def train(
 def _leading(
     go: Callable[..., Any], run: Path, log_to: list[str] | None, quiet: bool, as_json: bool
 ) -> Callable[[Any], int]:
-    """What the process does that leads a run: train, track and report."""
+    """What the process does that leads a run: train, log and report."""
     from fastadmm.cli.display import make_display
-    from fastadmm.tracking import tracked
 
     def lead(comm: Any) -> int:
-        with tracked(run, log_to or [], make_display(quiet)) as tracking:
-            result = tracking.finish(go(display=tracking, comm=comm))
+        logs: list[Any] = []
+        if log_to:
+            from fastadmm.tracking import MlflowLog
+
+            logs = [MlflowLog(target) for target in log_to]
+        display = make_display(quiet)
+        result = go(display=display, comm=comm)
+        for log in logs:
+            try:
+                log.add(run, result)
+            except FastadmmError as error:
+                display.note(f"warning: {error}; the run itself is in {run}")
         return report_result(result, run, as_json)
 
     return lead

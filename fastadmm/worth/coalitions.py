@@ -97,7 +97,6 @@ class Worth:
 
     parties: list[str]  # their names
     metric: str  # the one that table is about; every other one of the coalitions' can be asked for
-    label_party: int  # number of the party that holds the labels, and can always train alone
     coalitions: dict[int, Coalition]  # by mask
     reason: str = ""  # why there are no Shapley values; empty where there are
 
@@ -131,6 +130,11 @@ class Worth:
         values = [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
         return [float(share) for share in shapley_values(values)]
 
+    @property
+    def joining_adds(self) -> float:
+        """By how much the model of all is better than that of the label holder alone."""
+        return self.better(self.everyone, 1)
+
     def table(self) -> list[dict[str, Any]]:
         """One row per party."""
         shares: Any = self.shapley() or [None] * len(self.parties)
@@ -138,24 +142,21 @@ class Worth:
         for m, (name, share) in enumerate(zip(self.parties, shares, strict=True)):
             own, others = 1 << m, self.everyone & ~(1 << m)
             adds = {"adds_alone": self.better(own, 0), "adds_last": self.better(self.everyone, others)}
-            about = {"name": name, "label_party": m == self.label_party}
-            rows.append(
-                about | {"alone": self.of(own), "without": self.of(others)} | adds | {"shapley": share}
-            )
+            about = {"name": name, "label_party": not m, "alone": self.of(own), "without": self.of(others)}
+            rows.append(about | adds | {"shapley": share})
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        label = 1 << self.label_party
+        """Everything as plain values; the first party holds the labels, and can always train alone."""
         return {
             "parties": self.parties,
             "metric": self.metric,
             "higher_is_better": HIGHER_IS_BETTER[self.metric],
-            "label_party": self.parties[self.label_party],
+            "label_party": self.parties[0],
             "none": self.of(0),
             "all": self.of(self.everyone),
-            "label_party_alone": self.of(label),
-            "joining_adds": self.better(self.everyone, label),
+            "label_party_alone": self.of(1),
+            "joining_adds": self.joining_adds,
             "table": self.table(),
             "shapley": {name: self.shapley(name) for name in self.metrics},
             "reason": self.reason,
@@ -175,8 +176,7 @@ class Worth:
     def from_json(cls, values: dict[str, Any]) -> Worth:
         """Inverse of :meth:`to_json`."""
         coalitions = {c.mask: c for c in map(Coalition.from_json, values["coalitions"])}
-        label = values["parties"].index(values["label_party"])
-        return cls(list(values["parties"]), values["metric"], label, coalitions, values["reason"])
+        return cls(list(values["parties"]), values["metric"], coalitions, values["reason"])
 
 
 #: Trains the model of some parties, by number, and measures it; None where it was interrupted.
@@ -186,12 +186,12 @@ Train = Callable[[tuple[int, ...]], Coalition | None]
 Monitor = Callable[[Coalition, int, int], None]
 
 
-def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
+def plan_coalitions(n_parties: int) -> list[tuple[int, ...]]:
     """Which coalitions to train, in order: those that say most come first."""
     everyone = tuple(range(n_parties))
     plan = [(), everyone, *((m,) for m in everyone)]
     plan += [everyone[:m] + everyone[m + 1 :] for m in everyone]
-    for size in range(2, n_parties - 1) if exact else ():
+    for size in range(2, n_parties - 1) if n_parties <= MOST_PARTIES else ():
         plan += itertools.combinations(everyone, size)
     return list(dict.fromkeys(plan))
 
@@ -202,19 +202,16 @@ def play(
     train: Train,
     *,
     metric: str | None = None,
-    label_party: int = 0,
-    exact: bool | None = None,
     known: Mapping[int, Coalition] | None = None,
     monitor: Monitor | None = None,
 ) -> Worth | None:
     """The game of some parties, wherever they are; None where a coalition was interrupted."""
-    exact = chosen_exact(len(names), metric, exact)
-    plan = plan_coalitions(len(names), exact)
+    check_metric(metric)
+    plan, n = plan_coalitions(len(names)), len(names)
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
-    reason = "" if exact else "Shapley values were not asked for"
-    if not exact and len(names) > MOST_PARTIES:
-        reason = f"{_too_many(len(names))} take them all and are computed for at most {MOST_PARTIES} parties"
-    worth = Worth(list(names), metric or "", label_party, done, reason)
+    reason = f"{n} parties have {2**n} coalitions; Shapley values take them all and are computed for at most "
+    reason = "" if n <= MOST_PARTIES else f"{reason}{MOST_PARTIES} parties"
+    worth = Worth(list(names), metric or "", done, reason)
     for members in plan:
         if sum(1 << m for m in members) in done:
             continue
@@ -229,15 +226,10 @@ def play(
     return replace(worth, metric=worth.chosen_metric(loss))
 
 
-def _too_many(n_parties: int) -> str:
-    return f"{n_parties} parties have {2**n_parties} coalitions; Shapley values"
-
-
 def measure_worth(
     problem: Problem,
     options: SolverOptions | None = None,
     *,
-    label_party: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     **how: Any,
 ) -> Worth | None:
@@ -245,23 +237,18 @@ def measure_worth(
     options = options or SolverOptions()
     if problem.test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
-    if not 0 <= label_party < problem.n_parties:
-        raise ConfigError(f"label_party: {label_party!r} is none of the {problem.n_parties} parties")
 
     def train(members: tuple[int, ...]) -> Coalition | None:
         # A fit of one round has not asked.
         return None if should_stop() else train_coalition(problem, options, members, should_stop)
 
-    return play(problem.names, problem.loss, train, label_party=label_party, **how)
+    return play(problem.names, problem.loss, train, **how)
 
 
-def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool:
-    """Whether all coalitions are trained; refuses too many of them, and a metric that nobody knows."""
+def check_metric(metric: str | None) -> None:
+    """Refuse a metric that nobody knows."""
     if metric is not None and metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
-    if exact and n_parties > MOST_PARTIES:
-        raise ConfigError(f"exact: {_too_many(n_parties)} are computed for at most {MOST_PARTIES} parties")
-    return n_parties <= MOST_PARTIES if exact is None else exact
 
 
 def train_coalition(
@@ -334,15 +321,11 @@ def worth_of_run(
     run: Path,
     *,
     test: Path | None = None,
-    label_party: str | None = None,
+    metric: str | None = None,
     threads: int | None = None,
     display: Display | None = None,
-    **how: Any,
 ) -> Worth | None:
-    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
-
-    ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
-    """
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted."""
     display, folder, place = display or Display(), RunFolder(run), shown(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
@@ -362,7 +345,6 @@ def worth_of_run(
         assert tested.labels is not None  # check_run has asked for them
         for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
             display.note(line)
-    label = party_number(label_party, problem.names, place)
     with folder.held(), stop_on_signal() as should_stop:
         known, partial = coalitions_done(run, fingerprint), run / PARTIAL
         if known:
@@ -376,7 +358,7 @@ def worth_of_run(
             write_json(partial, {"fingerprint": fingerprint, "coalitions": every})
             display.coalition(problem.names, coalition, done, total)
 
-        how |= {"label_party": label, "known": known, "monitor": monitor}
+        how: dict[str, Any] = {"metric": metric, "known": known, "monitor": monitor}
         worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
         if worth is not None:
             about = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name}
@@ -428,10 +410,3 @@ def private_worth(place: str) -> ConfigError:
     """What is said to whoever asks for the worth of private data."""
     said = "every coalition's model would be one more release of the same data, and multiply the budget"
     return ConfigError(f"{place}: a private run: {said}; the worth of private data is not measured")
-
-
-def party_number(name: str | None, names: list[str], place: str) -> int:
-    """Number of the label holder's party; the first one where none is named."""
-    if name is not None and name not in names:
-        raise ConfigError(f"{place}: no party {name!r}; its parties are {', '.join(names)}")
-    return 0 if name is None else names.index(name)
