@@ -75,7 +75,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_parties": len(parties),
         "n_columns": sum(_of_parties(parties, "n_features", all_of_them=True)),
         "most_rounds": _setting(records.config, "rounds"),
-        "lam": _lambda(parties, facts["lam"]),
+        "lam": "of each party" if _of_parties(parties, "lambda") else format_number(facts["lam"]),
         "exchanges": _exchanges(result, parties, facts["n_samples"]),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
@@ -184,15 +184,6 @@ def _of_parties(parties: list[dict[str, Any]], key: str, *, all_of_them: bool = 
     """Numbers under a key of the parties, of those that have one; none where all of them should."""
     values = [party[key] for party in parties if _real(party.get(key))]
     return [] if all_of_them and len(values) < len(parties) else values
-
-
-def _lambda(parties: list[dict[str, Any]], lam: float | None) -> Item:
-    """λ, or from the smallest to the largest where parties have their own."""
-    values = _of_parties(parties, "lambda")
-    if not values:
-        return "λ", format_number(lam), "per mean loss"
-    ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
-    return "λ of each party", " to ".join(ends), "per mean loss"
 
 
 def _exchanges(result: dict[str, Any], parties: list[dict[str, Any]], n: float | None) -> list[Item]:

@@ -213,9 +213,6 @@ class Fit(Job):
 #: What files that are no stored fit make Python raise.
 _DAMAGED = (ArithmeticError, AttributeError, EOFError, FileNotFoundError, LookupError, TypeError, ValueError)
 
-#: Rows of the table that a terminal shows.
-_MOST_LINES = 40
-
 
 class PathJob(Job):
     """A sequence of fits, of which one becomes the model."""
@@ -349,23 +346,6 @@ def read_table(run: Path) -> dict[str, Any]:
     if not isinstance(table, dict) or "values" not in table:
         raise FormatError(f"{shown(path)}: key 'values' is missing")
     return table
-
-
-def table_lines(table: dict[str, Any]) -> list[str]:
-    """The table as text, for a terminal."""
-    rows, with_folds = table["values"], table["rule"] is not None
-    head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
-    lines = [head + f"  {'nonzero':>7}  {'gap':>8}  {'rounds':>6}"]
-    for j, row in enumerate(rows[:_MOST_LINES]):
-        text = f"{row['lambda']:>11.4g}"
-        if with_folds:
-            text += f"  {row['held_out_loss']:>13.6g}  {row['standard_error']:>10.2g}"
-        gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
-        text += f"  {row['nonzero']:>7}  {gap:>8}  {row['rounds']:>6}"
-        lines.append(text + ("  <- chosen" if j == table["chosen"] and with_folds else ""))
-    if len(rows) > _MOST_LINES:
-        lines.append(f"... {len(rows) - _MOST_LINES} more in path.json")
-    return lines
 
 
 class StoredFits:
