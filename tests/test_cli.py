@@ -369,7 +369,7 @@ def test_a_line_of_progress_fits_the_terminal():
     wanted = "ETA 339 h 14 min · round 9999 · gap 3.9e-01 · test log loss 0.1235 · objective -1.23457e+12"
     assert line == wanted
     assert len(line) > 80 >= len(progress_line(records, 1e-6, 80))
-    assert progress_line(records, 1e-6, 40).endswith("round 9999 · gap 3.9e-01")
+    assert progress_line(records, 1e-6, 48).endswith("round 9999 · gap 3.9e-01")
 
 
 class Notebook(io.StringIO):

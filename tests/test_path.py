@@ -209,9 +209,9 @@ def table_of(directory):
 def digests(directory):
     """sha256 of all that does not hold times: table, model, and the weights of every fit."""
     files = [directory / name for name in ("path.json",)]
-    files += directory.glob("fits/*/*.npy")
     found = {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
-    return found | model_digests(directory)
+    fits = {path.name: json.loads(path.read_text())["weights"] for path in directory.glob("fits/*.json")}
+    return found | fits | model_digests(directory)
 
 
 @pytest.fixture(scope="module")
@@ -305,9 +305,9 @@ def test_resuming_says_what_is_wrong(data, tmp_path):
     assert display.lines[0].startswith("nothing to do")
     refuses(ConfigError, "no new limit", resume_run, tmp_path / "run", changes={"gap": 1e-9})
     (tmp_path / "run" / "result.json").unlink()
-    damaged = tmp_path / "run" / "fits" / "lambda-0001-fold-000" / "fit.json"
+    damaged = tmp_path / "run" / "fits" / "lambda-0001-fold-000.json"
     damaged.write_text("{", encoding="utf-8")
-    refuses(FormatError, "lambda-0001-fold-000: not a stored fit", resume_run, tmp_path / "run")
+    refuses(FormatError, "lambda-0001-fold-000.json: not JSON", resume_run, tmp_path / "run")
     damaged.write_text("{}", encoding="utf-8")
     refuses(FormatError, "not a stored fit", resume_run, tmp_path / "run")
 
