@@ -54,7 +54,6 @@ class RunRecords:
     evaluation: dict[str, Any] | None
     privacy: PrivacyStatement | None = None  # from ``privacy.json``; ``None`` for a run older than statements
     worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
-    path_table: dict[str, Any] | None = None
     inference: dict[str, Any] | None = None  # from ``inference.json``
     said: Said | None = None
 
@@ -71,7 +70,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
     if not any(file.exists() for file in known):
         wrong = "not a run directory (no run.toml, rounds.jsonl or result.json in it)"
         raise FormatError(f"{shown(path)}: {wrong}; give what 'fastadmm train' wrote")
-    files = ("result", "run", "environment", "evaluation", "path", "inference", "privacy")
+    files = ("result", "run", "environment", "evaluation", "inference", "privacy")
     found = {name: document_in(path / f"{name}.{'toml' if name == 'run' else 'json'}") for name in files}
     result, config, privacy = found["result"], found["run"] or {}, found["privacy"]
     check_settings(config, path / "run.toml")
@@ -90,7 +89,6 @@ def read_records(run_dir: str | Path) -> RunRecords:
         evaluation=found["evaluation"],
         privacy=statement,
         worth=read_worth(path / "worth.json"),
-        path_table=found["path"],
         inference=found["inference"],
         said=said,
     )
@@ -126,7 +124,7 @@ def published(records: RunRecords) -> RunRecords:
     if not is_private(records.privacy, records.config):
         return records
     result = None if records.result is None else fixed_result(records.result)
-    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference"))
+    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "inference"))
     return replace(records, history=history_of([]), result=result, **gone)
 
 
