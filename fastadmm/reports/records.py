@@ -143,10 +143,8 @@ class RunComparison:
     def to_json(self) -> dict[str, Any]:
         """The whole comparison as plain values; what is infinite is written ``"inf"``."""
         runs = [run | {"claim": said and said.line} for run, said in zip(self.runs, self.said)]
-        document: dict[str, Any] = plain(
-            {"runs": runs, "differing": self.differing, "notes": self.notes}, "inf"
-        )
-        return document
+        about = {"runs": runs, "differing": self.differing, "notes": self.notes}
+        return dict(plain(about, "inf"))
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:

@@ -162,6 +162,8 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     """Put a party's exported part back into a model directory."""
     shared, directory = stored.open_shared_part(model)
     place = shown(file)
+    if file.suffix.lower() == ".json":
+        raise ConfigError(f"{place}: JSON is for other programs; import what '--party -o NAME.h5' exports")
     party, model_id = stored.open_party_model(file)
     if model_id != shared.model_id:
         raise InputError(f"{place}: part of another model than {shown(directory)} (model ids differ)")

@@ -188,7 +188,9 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
-        return {**asdict(self), "program": BASE_BYTES, "total": self.total}
+        document = asdict(self)
+        streamed = any(document.pop("streamed_tests"))
+        return {**document, "test_streamed": streamed, "program": BASE_BYTES, "total": self.total}
 
 
 def make_plan(
