@@ -109,19 +109,19 @@ def test_every_coalition_is_a_model():
     assert worth.of(0, "auc") == 0.5
     # Table says what the coalitions say.
     problem, *_ = a_problem()
-    worth = measure_worth(problem, metric="log_loss")
+    worth = measure_worth(problem, label_party=1, metric="log_loss")
     for m, row in enumerate(worth.table()):
         assert row["alone"] == worth.of(1 << m)
         assert row["without"] == worth.of(7 - (1 << m))
         # A smaller log loss is a better one, so adding is a fall.
         assert row["adds_alone"] == worth.of(0) - worth.of(1 << m)
         assert row["adds_last"] == worth.of(7 - (1 << m)) - worth.of(7)
-        assert row["label_party"] == (m == 0)
+        assert row["label_party"] == (m == 1)
     for metric in worth.metrics:
         total = worth.better(7, 0, metric)
         assert math.fsum(worth.shapley(metric)) == pytest.approx(total, abs=1e-15)
     document = worth.to_json()
-    assert document["joining_adds"] == worth.of(1) - worth.of(7)
+    assert document["joining_adds"] == worth.of(2) - worth.of(7)
     assert type(worth).from_json(json.loads(json.dumps(document))) == worth
 
 
@@ -247,8 +247,8 @@ def test_a_run_with_a_path_or_early_stopping(trained, tmp_path):
 @pytest.mark.repeats
 def test_command_and_report(trained, tmp_path, capsys):
     place = copy_of(trained, tmp_path)
-    document = told(capsys, "worth", place, "-q", "--metric", "log_loss")
-    assert document["label_party"] == "party-1"
+    document = told(capsys, "worth", place, "-q", "--metric", "log_loss", "--label-party", "party-2")
+    assert document["label_party"] == "party-2"
     worth = read_worth(place / "worth.json")
     assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
     page = write_report(place).read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from fastadmm.cli.app import new_group
 from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
 from fastadmm.cli.terminal import say, say_all, tell
-from fastadmm.cli.worth import METRIC
+from fastadmm.cli.worth import LABEL_PARTY, METRIC
 from fastadmm.errors import ConfigError, WaitingError
 from fastadmm.settings.setting import MORE, Setting
 
@@ -251,6 +251,7 @@ def worth(
     test: Path = opt.argument("Label file of the test rows.", metavar="LABELS.h5"),
     out: Path = _TASK,
     metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
     wait: str | None = _WAIT,
     as_json: bool = opt.JSON,
 ) -> None:
@@ -258,7 +259,8 @@ def worth(
     from fastadmm.cli.worth import print_worth
     from fastadmm.worth.federated import federate_worth
 
-    found = _waiting(wait, lambda: federate_worth(config, test, out, metric=metric, say=_say))
+    how: dict[str, Any] = {"metric": metric, "label_party": label_party, "say": _say}
+    found = _waiting(wait, lambda: federate_worth(config, test, out, **how))
     print_worth(found, as_json)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 METRIC = opt.option(
     "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
 )
+LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", metavar="NAME")
 
 
 @opt.with_options(app.command(), "parties", lambda setting: setting if setting.key == "threads" else None)
@@ -31,6 +32,7 @@ def worth(
         metavar="TEST.parts",
     ),
     metric: str | None = METRIC,
+    label_party: str | None = LABEL_PARTY,
     *,
     options: dict[str, Any],
     quiet: bool = opt.QUIET,
@@ -46,6 +48,7 @@ def worth(
             run,
             test=test,
             metric=metric,
+            label_party=label_party,
             threads=options.get("threads"),
             display=display,
         )
@@ -93,7 +96,7 @@ def _parts(worth: Worth) -> Iterator[Table | str]:
     yield grid(title, ["party", *(heading for heading, _ in shown.values())], rows)
     yield (
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(worth.everyone):.5f}; to "
-        f"{worth.parties[0]}, which holds the labels, joining adds {worth.joining_adds:+.5f}"
+        f"{worth.parties[worth.label_party]}, which holds the labels, joining adds {worth.joining_adds:+.5f}"
     )
     if worth.reason:
         yield worth.reason

@@ -97,6 +97,7 @@ class Worth:
 
     parties: list[str]  # their names
     metric: str  # the one that table is about; every other one of the coalitions' can be asked for
+    label_party: int  # number of the party that holds the labels, and can always train alone
     coalitions: dict[int, Coalition]  # by mask
     reason: str = ""  # why there are no Shapley values; empty where there are
 
@@ -133,7 +134,7 @@ class Worth:
     @property
     def joining_adds(self) -> float:
         """By how much the model of all is better than that of the label holder alone."""
-        return self.better(self.everyone, 1)
+        return self.better(self.everyone, 1 << self.label_party)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per party."""
@@ -142,20 +143,25 @@ class Worth:
         for m, (name, share) in enumerate(zip(self.parties, shares, strict=True)):
             own, others = 1 << m, self.everyone & ~(1 << m)
             adds = {"adds_alone": self.better(own, 0), "adds_last": self.better(self.everyone, others)}
-            about = {"name": name, "label_party": not m, "alone": self.of(own), "without": self.of(others)}
+            about = {
+                "name": name,
+                "label_party": m == self.label_party,
+                "alone": self.of(own),
+                "without": self.of(others),
+            }
             rows.append(about | adds | {"shapley": share})
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain values; the first party holds the labels, and can always train alone."""
+        """Everything as plain values."""
         return {
             "parties": self.parties,
             "metric": self.metric,
             "higher_is_better": HIGHER_IS_BETTER[self.metric],
-            "label_party": self.parties[0],
+            "label_party": self.parties[self.label_party],
             "none": self.of(0),
             "all": self.of(self.everyone),
-            "label_party_alone": self.of(1),
+            "label_party_alone": self.of(1 << self.label_party),
             "joining_adds": self.joining_adds,
             "table": self.table(),
             "shapley": {name: self.shapley(name) for name in self.metrics},
@@ -176,7 +182,8 @@ class Worth:
     def from_json(cls, values: dict[str, Any]) -> Worth:
         """Inverse of :meth:`to_json`."""
         coalitions = {c.mask: c for c in map(Coalition.from_json, values["coalitions"])}
-        return cls(list(values["parties"]), values["metric"], coalitions, values["reason"])
+        label = values["parties"].index(values["label_party"])
+        return cls(list(values["parties"]), values["metric"], label, coalitions, values["reason"])
 
 
 #: Trains the model of some parties, by number, and measures it; None where it was interrupted.
@@ -202,6 +209,7 @@ def play(
     train: Train,
     *,
     metric: str | None = None,
+    label_party: int = 0,
     known: Mapping[int, Coalition] | None = None,
     monitor: Monitor | None = None,
 ) -> Worth | None:
@@ -211,7 +219,7 @@ def play(
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
     reason = f"{n} parties have {2**n} coalitions; Shapley values take them all and are computed for at most "
     reason = "" if n <= MOST_PARTIES else f"{reason}{MOST_PARTIES} parties"
-    worth = Worth(list(names), metric or "", done, reason)
+    worth = Worth(list(names), metric or "", label_party, done, reason)
     for members in plan:
         if sum(1 << m for m in members) in done:
             continue
@@ -230,6 +238,7 @@ def measure_worth(
     problem: Problem,
     options: SolverOptions | None = None,
     *,
+    label_party: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     **how: Any,
 ) -> Worth | None:
@@ -237,12 +246,14 @@ def measure_worth(
     options = options or SolverOptions()
     if problem.test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
+    if not 0 <= label_party < problem.n_parties:
+        raise ConfigError(f"label_party: {label_party!r} is none of the {problem.n_parties} parties")
 
     def train(members: tuple[int, ...]) -> Coalition | None:
         # A fit of one round has not asked.
         return None if should_stop() else train_coalition(problem, options, members, should_stop)
 
-    return play(problem.names, problem.loss, train, **how)
+    return play(problem.names, problem.loss, train, label_party=label_party, **how)
 
 
 def check_metric(metric: str | None) -> None:
@@ -322,6 +333,7 @@ def worth_of_run(
     *,
     test: Path | None = None,
     metric: str | None = None,
+    label_party: str | None = None,
     threads: int | None = None,
     display: Display | None = None,
 ) -> Worth | None:
@@ -345,6 +357,7 @@ def worth_of_run(
         assert tested.labels is not None  # check_run has asked for them
         for line in seen_in_training(run, tested.labels, lambda trained: same_content(tested, trained)):
             display.note(line)
+    label = party_number(label_party, problem.names, place)
     with folder.held(), stop_on_signal() as should_stop:
         known, partial = coalitions_done(run, fingerprint), run / PARTIAL
         if known:
@@ -358,7 +371,7 @@ def worth_of_run(
             write_json(partial, {"fingerprint": fingerprint, "coalitions": every})
             display.coalition(problem.names, coalition, done, total)
 
-        how: dict[str, Any] = {"metric": metric, "known": known, "monitor": monitor}
+        how: dict[str, Any] = {"metric": metric, "label_party": label, "known": known, "monitor": monitor}
         worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
         if worth is not None:
             about = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name}
@@ -410,3 +423,10 @@ def private_worth(place: str) -> ConfigError:
     """What is said to whoever asks for the worth of private data."""
     said = "every coalition's model would be one more release of the same data, and multiply the budget"
     return ConfigError(f"{place}: a private run: {said}; the worth of private data is not measured")
+
+
+def party_number(name: str | None, names: list[str], place: str) -> int:
+    """Number of the label holder's party; the first one where none is named."""
+    if name is not None and name not in names:
+        raise ConfigError(f"{place}: no party {name!r}; its parties are {', '.join(names)}")
+    return 0 if name is None else names.index(name)

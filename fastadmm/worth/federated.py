@@ -37,6 +37,7 @@ def federate_worth(
     out: Path,
     *,
     metric: str | None = None,
+    label_party: str | None = None,
     say: Callable[[str], None] = print,
 ) -> Worth:
     """Train every coalition of parties elsewhere, and measure each on test rows."""
@@ -48,7 +49,7 @@ def federate_worth(
     settings = make_config({**own, "test": str(test)}, setup.place)
     _check(setup, settings)
     game.check_metric(metric)
-    labels = open_labels(test)
+    label, labels = game.party_number(label_party, setup.names, setup.place), open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
     plan = game.plan_coalitions(len(setup.names))
@@ -81,7 +82,8 @@ def federate_worth(
             if coalition.members:
                 say(f"{done}/{total} coalitions: {' + '.join(runs[coalition.members][0].names)}")
 
-        worth = game.play(setup.names, problem.loss, train, metric=metric, monitor=told)
+        how: Any = {"metric": metric, "label_party": label, "monitor": told}
+        worth = game.play(setup.names, problem.loss, train, **how)
         assert worth is not None  # nothing here is interrupted
         write_json(out / game.WORTH, {"test": test.resolve().name, **worth.to_json()})
     return worth
