@@ -343,17 +343,10 @@ def test_a_line_of_progress_fits_the_terminal(capsys):
     told = replace(records[-1], exchanges=12)
     assert "gap 3.9e-01 · 12 exchanges · test" in progress_line(deque([told]), 1e-6, 100)
     line = progress_line(records, 1e-6, 100)
-    wanted = "ETA 339 h · round 9999 · gap 3.9e-01 · test log loss 0.1235 · objective -1.23457e+12"
+    wanted = "ETA 339 h 14 min · round 9999 · gap 3.9e-01 · test log loss 0.1235 · objective -1.23457e+12"
     assert line == wanted
     assert len(line) > 80 >= len(progress_line(records, 1e-6, 80))
-    assert progress_line(records, 1e-6, 40).endswith("round 9999 · gap 3.9e-01")
-    show = Progress()
-    for record in [*rounds([1.0, 1e-7]), *rounds([0.5])]:
-        show(record)
-    assert re.findall(r"round \d+ · gap [^ ]+", capsys.readouterr().err) == [
-        "round 1 · gap 1.0e+00",
-        "round 2 · gap 1.0e-07",
-    ]
+    assert progress_line(records, 1e-6, 48).endswith("round 9999 · gap 3.9e-01")
 
 
 class Notebook(io.StringIO):

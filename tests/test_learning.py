@@ -248,7 +248,7 @@ def test_a_run_begins_at_another_model_and_says_so(data, tmp_path):
     more = {"lambda": 0.001, "history": 2}
     train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **more)
     start_run(make_config({"data": str(data / "a.parts"), "lambda": 0.1}), tmp_path / "one", force=True)
-    refuses(InputError, "the model to start at is not what", resume_run, tmp_path / "two")
+    refuses(InputError, "digests differ: warm_start", resume_run, tmp_path / "two")
 
 
 def test_a_start_with_other_columns_or_classes_is_refused(data, tmp_path):

@@ -18,7 +18,6 @@ from fastadmm import (
     solve,
 )
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.figures.numbers import format_number
 from fastadmm.runs import fit
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
@@ -209,9 +208,9 @@ def table_of(directory):
 def digests(directory):
     """sha256 of all that does not hold times: table, model, and the weights of every fit."""
     files = [directory / name for name in ("path.json",)]
-    files += directory.glob("fits/*/*.npy")
     found = {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
-    return found | model_digests(directory)
+    fits = {path.name: json.loads(path.read_text())["weights"] for path in directory.glob("fits/*.json")}
+    return found | fits | model_digests(directory)
 
 
 @pytest.fixture(scope="module")
@@ -301,45 +300,8 @@ def test_resuming_says_what_is_wrong(data, tmp_path):
     assert display.lines[0].startswith("nothing to do")
     refuses(ConfigError, "no new limit", resume_run, tmp_path / "run", changes={"gap": 1e-9})
     (tmp_path / "run" / "result.json").unlink()
-    damaged = tmp_path / "run" / "fits" / "lambda-0001-fold-000" / "fit.json"
+    damaged = tmp_path / "run" / "fits" / "lambda-0001-fold-000.json"
     damaged.write_text("{", encoding="utf-8")
-    refuses(FormatError, "lambda-0001-fold-000: not a stored fit", resume_run, tmp_path / "run")
+    refuses(FormatError, "lambda-0001-fold-000.json: not JSON", resume_run, tmp_path / "run")
     damaged.write_text("{}", encoding="utf-8")
     refuses(FormatError, "not a stored fit", resume_run, tmp_path / "run")
-
-
-@pytest.mark.repeats
-def test_the_report_shows_the_path(data, finished, tmp_path):
-    assert run("report", finished, "-o", tmp_path / "a.html") == 0
-    page, table = (tmp_path / "a.html").read_text(encoding="utf-8"), table_of(finished)
-    section = page[page.index("<h2>Regularisation path</h2>") :].split("</section>")[0]
-    assert section.count("<tr>") == 1 + len(table["values"])
-    rows = section.split("<tr>")[2:]
-    assert [k for k, row in enumerate(rows) if "<td>chosen</td>" in row] == [table["chosen"]]
-    for row, values in zip(rows, table["values"]):
-        assert f"<td>{format_number(values['held_out_loss'])}</td>" in row
-        assert f"<td>{values['nonzero']}</td>" in row
-    assert "test AUC" in section
-    start_run(config(data, folds=0, path_length=2), tmp_path / "run")
-    assert run("report", tmp_path / "run") == 0
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "weights not zero" in page
-    assert "held-out loss" not in page.split("<h2>Regularisation path</h2>")[1].split("</section>")[0]
-    start_run(make_config({"data": str(data / "a.parts")}), tmp_path / "plain")
-    assert run("report", tmp_path / "plain") == 0
-    assert "Regularisation path" not in (tmp_path / "plain" / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("values", 3, "path.json: damaged"),
-        ("values", [{}], "path.json: damaged"),
-    ],
-)
-def test_a_damaged_table_has_no_report(data, finished, tmp_path, key, value, message):
-    from fastadmm.reports import write_report
-
-    (tmp_path / "run.toml").write_bytes((finished / "run.toml").read_bytes())
-    (tmp_path / "path.json").write_text(json.dumps({**table_of(finished), key: value}), encoding="utf-8")
-    refuses(FormatError, message, write_report, tmp_path)

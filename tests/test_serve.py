@@ -180,7 +180,7 @@ def test_mistakes_at_the_start_are_one_line(home, capsys):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert run("serve", home / "run", "--port", taken.getsockname()[1]) == 5
-    assert "is in use: choose another one" in capsys.readouterr().err
+    assert "Address already in use; choose another --address or --port" in capsys.readouterr().err
     for line in (["p"], ["bank.csv"], ["run", "--party", "telco"], ["run", "--combine", "--party", "bank"],
                  ["run", "--max-rows", "0"], ["run", "--address", "192.0.2.1"]):  # fmt: skip
         assert run("serve", home / line[0], "--port", 0, *line[1:]) > 1

@@ -2,18 +2,17 @@
 
 import json
 import math
-import signal
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
 
 import pytest
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.published import round_numbers, settings_of
-from fastadmm.runs.config import make_config
-from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
-from fastadmm.tracking import display, tracked
-from fastadmm.tracking.display import uri_of
+from fastadmm.tracking import EXPERIMENT, uri_of
 
-from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, refused, result_of, run, write_problem
+from run_tools import refused, result_of, run, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -24,123 +23,126 @@ def data(tmp_path_factory):
     return home
 
 
-def a_config(data, **options):
-    many = {} if "privacy" in options else {"directions": "both"}
-    return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **many, **options})
+class Client:
+    """What MLflow would be told, by run; its server may be down once a run has begun."""
 
+    runs: dict[str, SimpleNamespace]
+    down = False
 
-class Recorder:
-    """What MLflow would be told, one JSON line each, in the file that its URI names."""
+    def __init__(self, tracking_uri):
+        self.uri = tracking_uri
 
-    def __init__(self, uri, name, run_id=None):
-        self.uri = uri
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id=name)
 
-    def _say(self, **told):
-        with open(self.uri, "a", encoding="utf-8") as file:
-            file.write(json.dumps(told) + "\n")
+    def create_run(self, experiment, run_name):
+        if self.down:
+            raise OSError("the disk\nis full")
+        info = SimpleNamespace(run_id=str(len(self.runs)))
+        self.runs[info.run_id] = SimpleNamespace(name=run_name, params={}, metrics={}, tags={}, status=None)
+        return SimpleNamespace(info=info)
 
-    def begin(self, settings, privacy, first_round):
-        self._say(settings=settings, privacy=privacy, first=first_round)
+    def log_batch(self, run_id, params=(), metrics=(), tags=()):
+        assert max(len(params), len(tags)) <= 100
+        own = self.runs[run_id]
+        own.params |= dict(params)
+        own.tags |= dict(tags)
+        own.metrics |= {(step, key): value for key, value, _, step in metrics}
 
-    def round(self, number, values):
-        self._say(round=number, values=values)
-
-    def flush(self): ...
-
-    def end(self, status, values, texts):
-        self._say(status=status, values=values, texts=texts)
-
-    def state(self):
-        return {"kind": "mlflow", "uri": self.uri, "run_id": "1"}
+    def set_terminated(self, run_id, status):
+        self.runs[run_id].status = status
 
 
 @pytest.fixture
-def log(tmp_path, monkeypatch):
-    """A log that needs no MLflow, and what names it."""
-    monkeypatch.setattr(display, "MlflowTracker", Recorder)
-    return tmp_path / "log.jsonl"
+def logged(monkeypatch):
+    """The runs of an MLflow that is not needed."""
+    for name in ("mlflow", "mlflow.tracking", "mlflow.entities"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name in ("Metric", "Param", "RunTag"):
+        monkeypatch.setattr(sys.modules["mlflow.entities"], name, lambda *what: what, raising=False)
+    monkeypatch.setattr(sys.modules["mlflow.tracking"], "MlflowClient", Client, raising=False)
+    monkeypatch.setattr(Client, "runs", {}, raising=False)
+    return Client.runs
 
 
-def told(log):
-    return [json.loads(line) for line in log.read_text().splitlines()]
-
-
-def objectives(log):
-    """The objective of each round, the last that was said."""
-    return {line["round"]: line["values"]["objective"] for line in told(log) if "round" in line}
+def train(data, place, *options, target="mlflow=x", code=ExitCode.OK):
+    arguments = ("train", data / "a.parts", "--test", data / "t.parts", "-o", place, "-q", "--log-to", target)
+    assert run(*arguments, *options) == code
 
 
 def rounds_of(place):
     return [json.loads(line) for line in (place / "rounds.jsonl").read_text().splitlines()]
 
 
-def test_the_log_has_the_rounds(data, tmp_path, log):
-    place = tmp_path / "run"
-    with tracked(place, [f"mlflow={log}"]) as tracking:
-        result = tracking.finish(start_run(a_config(data), place, display=tracking))
-    begin, *rounds, end = told(log)
-    for record, line in zip(rounds_of(place), rounds, strict=True):
-        assert line["round"] == record["round"]
+def check_log(place, params, metrics, tags):
+    """That a log is what a run has: ``metrics`` by round and name."""
+    for record in rounds_of(place):
+        found = {key: value for (number, key), value in metrics.items() if number == record["round"]}
         for name in ("objective", "gap", "seconds"):
-            assert record[name] is None or line["values"][name] == record[name]
+            assert record[name] is None or found[name] == record[name]
         for name, value in record["test"].items():
-            assert line["values"][f"test/{name}"] == value
+            assert found[f"test/{name}"] == value
         for m, norm in enumerate(record["weight_norms"], start=1):
-            assert line["values"][f"weight_norm/party-{m}"] == norm
-    assert len(rounds) == result["rounds"]
-    assert end["values"]["final/objective"] == result["objective"]
-    assert end["texts"]["status"] == "converged"
-    assert begin["settings"]["lambda"] == 0.0001
-    assert begin["settings"]["data"] == "a.parts"
-    assert "epsilon = infinity" in str(begin["privacy"])
-    assert "sha256" not in log.read_text()
+            assert found[f"weight_norm/party-{m}"] == norm
+    result = result_of(place)
+    assert {number for number, _ in metrics} == set(range(result["rounds"] + 1))
+    assert metrics[0, "final/objective"] == result["objective"]
+    assert metrics[0, "final/test/auc"] == result["test"]["auc"]
+    assert params["lambda"] == "0.0001"
+    assert params["data"] == "a.parts"
+    assert "epsilon = infinity" in tags["fastadmm.privacy.statement"]
+    assert tags["fastadmm.status"] == result["status"]
+    assert "sha256" not in str((params, metrics, tags))
 
 
-@pytest.mark.representatives(1)
-@pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
-def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, log, stop):
-    whole, place = tmp_path / "whole", tmp_path / "run"
-    config = a_config(data, checkpoint_rounds=3)
-    start_run(config, whole)
-    try:
-        with tracked(place, [f"mlflow={log}"], stop) as tracking:
-            assert tracking.finish(start_run(config, place, display=tracking))["status"] == "interrupted"
-    except KeyboardInterrupt:
-        pass
-    with tracked(place) as tracking:  # the log needs not be named again
-        tracking.finish(resume_run(place, display=tracking))
-    assert_same_run(whole, place)
-    assert objectives(log) == {r["round"]: r["objective"] for r in rounds_of(whole)}
+def test_each_part_of_a_run_is_logged_once_it_has_ended(data, tmp_path, logged, capsys):
+    place = tmp_path / "run"
+    train(data, place, "--gap", 0, "--rounds", 3, code=7)
+    assert run("resume", place, "-q", "--rounds", 5, "--log-to", "mlflow", "--log-to", "mlflow=y") == 7
+    for own, rounds in zip(logged.values(), (3, 5, 5), strict=True):
+        assert (own.name, own.status) == ("run", "FINISHED")
+        assert max(number for number, _ in own.metrics) == rounds
+    check_log(place, own.params, own.metrics, own.tags)
+    assert not (place / "tracking.json").exists()
+
+
+def test_an_interrupted_run_is_logged(data, tmp_path, logged, monkeypatch):
+    monkeypatch.setattr("fastadmm.runs.fit.stop_on_signal", lambda: nullcontext(lambda: True))
+    train(data, tmp_path / "run", code=130)
+    assert [own.status for own in logged.values()] == ["KILLED"]
+
+
+def test_a_log_that_fails_does_not_undo_a_run(data, tmp_path, logged, monkeypatch, capsys):
+    monkeypatch.setattr(Client, "down", True)
+    place = tmp_path / "run"
+    assert run("train", data / "a.parts", "-o", place, "--log-to", "mlflow") == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "log-to" in line]
+    assert said == [f"warning: log-to: mlflow: the disk is full; the run itself is in {place}"]
+    assert (result_of(place)["status"], logged) == ("converged", {})
 
 
 # --- privacy -------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [{"mode": "fusion", "epsilon": 1.0}, {"mode": "message", "epsilon": 2.0, "rounds": 2}],
-    ids=["fusion", "message"],
-)
-def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, log, settings):
-    config, logged = a_config(data, privacy=settings), []
-    for place in (tmp_path / "run", tmp_path / "again"):
-        log.unlink(missing_ok=True)
-        with tracked(place, [f"mlflow={log}"]) as tracking:
-            result = tracking.finish(start_run(config, place, display=tracking))
-        assert rounds_of(place)[0]["objective"] is not None  # the run itself knows it
-        begin, *rounds, end = told(log)
-        assert not any(line["values"] for line in rounds)
-        assert set(end["values"]) == {"final/rounds"}
-        assert begin["settings"]["privacy.mode"] == settings["mode"]
-        assert "epsilon" in begin["privacy"]
-        assert "message" not in end["texts"]
-        logged.append((begin, rounds, end, result["objective"]))
+@pytest.mark.parametrize("options", [["fusion", "--epsilon", 1], ["message", "--epsilon", 2, "--rounds", 2]])
+def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, logged, options):
+    for name in ("run", "again"):
+        train(data, tmp_path / name, "--privacy", *options)
+        assert rounds_of(tmp_path / name)[0]["objective"] is not None  # the run itself knows it
+    one, again = logged.values()
+    for own in (one, again):
+        assert own.metrics.keys() == {(0, "final/rounds")}
+        assert own.params["privacy.mode"] == options[0]
+        assert "fastadmm.privacy.epsilon" in own.tags
+        assert "fastadmm.message" not in own.tags
+        own.name = ""
     # Whatever is measured follows the noise, which another run draws anew: not a digit of it is logged.
-    assert logged[0][:-1] == logged[1][:-1]
-    assert logged[0][-1] != logged[1][-1]
+    assert one == again
+    assert result_of(tmp_path / "run")["objective"] != result_of(tmp_path / "again")["objective"]
 
 
 def test_every_field_is_known():
     """A field that is added to the rounds is not published by accident: private runs publish none."""
-    record = RoundRecord(1, 0.5, 1.0, 0.1, 0.2, 3.0, 4.0, 5.0, 6.0, 7.0, [8.0], test={"auc": 0.9, "x": None})
+    kept = RoundRecord(1, 0.5, 1.0, 0.1, 0.2, 3.0, 4.0, 5.0, 6.0, 7.0, [8.0], test={"auc": 0.9, "x": None})
+    record = kept.to_json()
     assert round_numbers(record, ["bank"], private=True) == {}
     shown = round_numbers(record, ["bank"], private=False)
     assert shown["weight_norm/bank"] == 8.0
@@ -172,99 +174,19 @@ def test_targets():
         assert "secret" not in str(caught.value)
 
 
-def test_command(data, tmp_path, log, capsys):
-    place = tmp_path / "run"
-    arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"mlflow={log}")
-    arguments += ("--gap", 0)
-    assert run(*arguments, "--rounds", 3) == 7
-    assert set(objectives(log)) == {1, 2, 3}
-    assert run("resume", place, "-q", "--rounds", 5) == 7
-    assert set(objectives(log)) == {1, 2, 3, 4, 5}
-    assert run(*arguments, "--rounds", 2, "--force") == 7  # takes the place of a run with a log
-    (place / "tracking.json").write_text("[]")
-    assert "tracking.json" in refused(capsys, 4, "resume", place, "-q", "--rounds", 6)
-
-
-def test_a_log_that_fails_does_not_stop_training(data, tmp_path, log):
-    notes, place = Notes(), tmp_path / "run"
-    with tracked(place, [f"mlflow={log}"], notes) as tracking:
-        begun = tracking._new[0]
-
-        def fails(number, values):
-            raise StorageError("log-to: the disk is full")
-
-        begun.round = fails  # type: ignore[method-assign]
-        result = tracking.finish(start_run(a_config(data), place, display=tracking))
-    assert result["status"] == "converged"
-    assert sum("training goes on" in line for line in notes.lines) == 1
-
-
 # --- MLflow --------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A database of MLflow's."""
-    pytest.importorskip("mlflow")
+@pytest.mark.filterwarnings("default")
+def test_mlflow_has_the_round_log(data, tmp_path):
+    tracking = pytest.importorskip("mlflow.tracking")
     pytest.importorskip("sqlalchemy")
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'runs.db'}"
-
-
-def mlflow_run(place):
-    from mlflow.tracking import MlflowClient
-
-    (state,) = json.loads((place / "tracking.json").read_text())["logs"]
-    client = MlflowClient(tracking_uri=state["uri"])
-    return client, client.get_run(state["run_id"])
-
-
-def steps(client, run_id, name):
-    return [metric.step for metric in client.get_metric_history(run_id, name)]
-
-
-@pytest.mark.filterwarnings("default")
-def test_mlflow_has_the_round_log_and_resume_continues_its_run(data, tmp_path, server):
-    place = tmp_path / "run"
-    config = a_config(data, checkpoint_rounds=2)
-    with tracked(place, [f"mlflow={server}"], SignalAfter(3)) as tracking:
-        tracking.finish(start_run(config, place, display=tracking))
-    client, half = mlflow_run(place)
-    assert half.info.status == "KILLED"
-    assert steps(client, half.info.run_id, "objective") == [1, 2, 3]
-    # As after a crash: the rounds since the checkpoint are computed, and logged, again.
-    with tracked(place, display=CrashAfter(4)) as tracking, pytest.raises(KeyboardInterrupt):
-        resume_run(place, display=tracking)
-    with tracked(place) as tracking:
-        result = tracking.finish(resume_run(place, display=tracking))
-    client, done = mlflow_run(place)
-    assert done.info.run_id == half.info.run_id
-    assert done.info.status == "FINISHED"
-    assert done.info.run_name == "run"
-    assert steps(client, done.info.run_id, "objective") == list(range(1, result["rounds"] + 1))
-    objective = client.get_metric_history(done.info.run_id, "objective")
-    assert [m.value for m in objective] == [r["objective"] for r in rounds_of(place)]
-    assert done.data.metrics["final/objective"] == result_of(place)["objective"]
-    assert done.data.metrics["final/test/auc"] == result_of(place)["test"]["auc"]
-    assert done.data.params["lambda"] == "0.0001"
-    assert done.data.params["data"] == "a.parts"
-    assert "provenance.labels" not in done.data.params
-    assert done.data.tags["fastadmm.status"] == "converged"
-    assert "epsilon = infinity" in done.data.tags["fastadmm.privacy.statement"]
-    with tracked(place) as tracking:
-        tracking.finish(resume_run(place, changes={"gap": 1e-9}, display=tracking))
-    _, more = mlflow_run(place)
-    assert more.info.run_id == half.info.run_id
-    assert more.data.tags["fastadmm.resumed.gap"] == "1e-09"
-
-
-@pytest.mark.filterwarnings("default")
-def test_mlflow_of_a_private_run(data, tmp_path, server):
-    place = tmp_path / "run"
-    config = a_config(data, privacy={"mode": "fusion", "epsilon": 1.0})
-    with tracked(place, [f"mlflow={server}"]) as tracking:
-        tracking.finish(start_run(config, place, display=tracking))
-    _, logged = mlflow_run(place)
-    assert set(logged.data.metrics) == {"final/rounds"}
-    assert logged.data.params["privacy.epsilon"] == "1.0"
-    assert float(logged.data.tags["fastadmm.privacy.epsilon"]) == pytest.approx(1.0)
+    uri, place = f"sqlite:///{tmp_path / 'runs.db'}", tmp_path / "run"
+    train(data, place, target=f"mlflow={uri}")
+    client = tracking.MlflowClient(tracking_uri=uri)
+    (own,) = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
+    every = (client.get_metric_history(own.info.run_id, key) for key in own.data.metrics)
+    metrics = {(one.step, one.key): one.value for history in every for one in history}
+    check_log(place, own.data.params, metrics, own.data.tags)
+    assert (own.info.status, own.info.run_name) == ("FINISHED", "run")
 
 
 def test_an_mlflow_server_that_is_down_is_one_line(data, tmp_path, monkeypatch, capsys):

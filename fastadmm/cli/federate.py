@@ -12,7 +12,7 @@ from fastadmm.cli.app import new_group
 from fastadmm.cli.columns import COVARIANCE, LEVEL
 from fastadmm.cli.convert import LIKE, Beside
 from fastadmm.cli.terminal import say, say_all, tell
-from fastadmm.cli.worth import LABEL_PARTY, LEAVE_ONE_OUT, METRIC
+from fastadmm.cli.worth import LABEL_PARTY, METRIC
 from fastadmm.errors import ConfigError, WaitingError
 from fastadmm.settings.setting import MORE, Setting
 
@@ -237,7 +237,6 @@ def worth(
     out: Path = _TASK,
     metric: str | None = METRIC,
     label_party: str | None = LABEL_PARTY,
-    leave_one_out: bool = LEAVE_ONE_OUT,
     wait: str | None = _WAIT,
     as_json: bool = opt.JSON,
 ) -> None:
@@ -246,8 +245,8 @@ def worth(
     from fastadmm.worth.federated import federate_worth
 
     how: dict[str, Any] = {"metric": metric, "label_party": label_party, "say": _say}
-    how |= {"exact": False} if leave_one_out else {}
-    print_worth(_waiting(wait, lambda: federate_worth(config, test, out, **how)), as_json)
+    found = _waiting(wait, lambda: federate_worth(config, test, out, **how))
+    print_worth(found, as_json)
 
 
 @group.command()

@@ -100,7 +100,7 @@ def points(
     as_json: bool = opt.JSON,
 ) -> None:
     """Write each party's points as CSV and JSON, and what all parties share."""
-    from fastadmm.runs.points import Scaling, cells_of, write_card
+    from fastadmm.runs.points import Scaling, write_card
 
     rows, bad = write_card(
         model,
@@ -109,8 +109,8 @@ def points(
         force=force,
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
-    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": cells_of(row)} for row in rows]
-    _print("bins", shown, ("party", "column", "cells"), as_json)
+    shown = rows if as_json else [{key: _cell(key, row[key]) for key in _SHOWN} for row in rows]
+    _print("bins", shown, ("party", "column", "categories"), as_json)
     say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
 
@@ -135,7 +135,12 @@ def apply(
 
 
 #: What the screen shows of a bin; files have all of it.
-_SHOWN = ("party", "column", "rows", "rate", "woe", "points")
+_SHOWN = ("party", "column", "bin", "above", "up_to", "categories", "rows", "rate", "woe", "points")
+
+
+def _cell(key: str, value: Any) -> Any:
+    """An edge is shown with more digits than other numbers."""
+    return f"{value:.6g}" if key in ("above", "up_to") and value is not None else value
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:

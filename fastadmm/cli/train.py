@@ -10,8 +10,8 @@ from typing import Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import app
-from fastadmm.cli.terminal import print_json, say, say_all, tell
-from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.cli.terminal import grid, print_json, say, say_all, show, tell
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 from fastadmm.settings.setting import MORE, Setting
 
 _LOG_TO = opt.option(
@@ -67,13 +67,22 @@ def train(
 def _leading(
     go: Callable[..., Any], run: Path, log_to: list[str] | None, quiet: bool, as_json: bool
 ) -> Callable[[Any], int]:
-    """What the process does that leads a run: train, track and report."""
+    """What the process does that leads a run: train, log and report."""
     from fastadmm.cli.display import make_display
-    from fastadmm.tracking import tracked
 
     def lead(comm: Any) -> int:
-        with tracked(run, log_to or [], make_display(quiet)) as tracking:
-            result = tracking.finish(go(display=tracking, comm=comm))
+        logs: list[Any] = []
+        if log_to:
+            from fastadmm.tracking import MlflowLog
+
+            logs = [MlflowLog(target) for target in log_to]
+        display = make_display(quiet)
+        result = go(display=display, comm=comm)
+        for log in logs:
+            try:
+                log.add(run, result)
+            except FastadmmError as error:
+                display.note(f"warning: {error}; the run itself is in {run}")
         return report_result(result, run, as_json)
 
     return lead
@@ -105,9 +114,9 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
         comparison = result.get("comparison") or {}
         if not as_json:
             if "path" in result:
-                from fastadmm.runs.fit import read_table, table_lines
+                from fastadmm.runs.fit import read_table
 
-                say("\n".join(table_lines(read_table(run))))
+                show(_path_table(read_table(run)))
             say(f"{result['message']}; model in {run / 'model'}")
             say_all(comparison.get("lines", []))
             if result.get("privacy", {}).get("mode", "none") != "none":
@@ -128,6 +137,18 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return code
+
+
+def _path_table(table: dict[str, Any]) -> Any:
+    """The fits of a path, and which of them folds chose."""
+    known = ("lambda", "held_out_loss", "standard_error", "nonzero", "gap", "rounds")
+    names = [name for name in known if name in table["values"][0]]
+    chosen = table["chosen"] if table["rule"] is not None else None
+    rows = [
+        [*(row[name] for name in names), "chosen" if k == chosen else ""]
+        for k, row in enumerate(table["values"])
+    ]
+    return grid("", [*names, ""], rows, ("",), simple=True)
 
 
 def _resumed(setting: Setting) -> Setting | None:

@@ -21,7 +21,6 @@ METRIC = opt.option(
     "auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. (default: auc, or r2 for regression)"
 )
 LABEL_PARTY = opt.option("Party that holds the labels. (default: the first)", metavar="NAME")
-LEAVE_ONE_OUT = opt.flag("Skip Shapley values, so that many parties need few models.", "--leave-one-out")
 
 
 @opt.with_options(app.command(), "parties", lambda setting: setting if setting.key == "threads" else None)
@@ -34,7 +33,6 @@ def worth(
     ),
     metric: str | None = METRIC,
     label_party: str | None = LABEL_PARTY,
-    leave_one_out: bool = LEAVE_ONE_OUT,
     *,
     options: dict[str, Any],
     quiet: bool = opt.QUIET,
@@ -51,7 +49,6 @@ def worth(
             test=test,
             metric=metric,
             label_party=label_party,
-            exact=False if leave_one_out else None,
             threads=options.get("threads"),
             display=display,
         )
@@ -97,5 +94,12 @@ def _parts(worth: Worth) -> Iterator[Table | str]:
         for row in worth.table()
     ]
     yield grid(title, ["party", *(heading for heading, _ in shown.values())], rows)
+    yield (
+        f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(worth.everyone):.5f}; to "
+        f"{worth.parties[worth.label_party]}, which holds the labels, joining adds {worth.joining_adds:+.5f}"
+    )
     if worth.reason:
         yield worth.reason
+    short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
+    if short:
+        yield f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"

@@ -11,23 +11,16 @@ NONE = "–"
 
 
 def format_number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
-    """Write a number for readers: thin spaces in thousands, powers of ten where it is small or large."""
+    """Write a number for readers: thin spaces in thousands, an exponent where it is small or large."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
+    sign = "−" if value < 0 else ""
     if isinstance(value, float) and math.isinf(value):
-        return "∞" if value > 0 else "−∞"
+        return f"{sign}∞"
     if value == int(value) and abs(value) < 1e15 and not zeros:
-        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
-    value = float(value)
-    if 1e-3 <= abs(value) < 1e6 or value == 0.0:
-        if abs(value) >= 10**digits:
-            return f"{value:.0f}".replace("-", "−")
-        return (f"{value:#.{digits}g}" if zeros else f"{value:.{digits}g}").rstrip(".").replace("-", "−")
-    mantissa, exponent = f"{value:.{min(digits, 4) - 1}e}".split("e")
-    if not zeros and "." in mantissa:
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if mantissa == "1" else f"{mantissa.replace('-', '−')}×{power}"
+        return sign + f"{abs(int(value)):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    form = ".0f" if 10**digits <= abs(value) < 1e6 else f"{'#' if zeros else ''}.{digits}g"
+    return sign + f"{abs(float(value)):{form}}".rstrip(".")
 
 
 def round_up(value: float, digits: int = 2) -> float:
@@ -42,20 +35,15 @@ def round_up(value: float, digits: int = 2) -> float:
 
 def format_percent(fraction: float) -> str:
     """Write a bound in percent, rounded up to two digits."""
-    percent = round_up(100.0 * fraction)
-    text = format_number(percent)
-    if 1e-7 <= percent < 1e6:
-        text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
-    return f"{text}\N{NO-BREAK SPACE}%"
+    return f"{format_number(round_up(100.0 * fraction))}\N{NO-BREAK SPACE}%"
 
 
 def format_duration(seconds: float | None) -> str:
     """Write a duration in the unit that suits it."""
     if seconds is None:
         return NONE
-    for most, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (60.0, 1.0, "s")):
-        if seconds < most:
-            return f"{factor * seconds:.3g} {unit}"
+    if seconds < 60.0:
+        return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

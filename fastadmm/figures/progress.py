@@ -8,6 +8,7 @@ import time
 from collections import deque
 from contextlib import ExitStack
 
+from fastadmm.figures.numbers import format_duration
 from fastadmm.kernels.compilation import watching
 from fastadmm.solver.history import RoundRecord
 
@@ -39,7 +40,7 @@ def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -
     parts = [f"round {record.round}"]
     if math.inf > value > target > 0:
         left = seconds_left(records, target)
-        parts.insert(0, f"ETA {'–' if left is None else _duration(left)}")
+        parts.insert(0, f"ETA {format_duration(None if left is None else round(left))}")
     # A private run has no gap, and the first rounds may have none yet.
     if math.isfinite(value):
         parts.append(f"{'gap' if record.stationarity is None else 'stationarity'} {value:.1e}")
@@ -55,31 +56,17 @@ def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -
     return line
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
-
-
 class Progress:
     """A callback that shows a fit on one line, in a terminal and in a notebook: ``callbacks=Progress()``.
 
     Elsewhere, as in a log, a line comes every five seconds. If kernels have to be compiled first, which takes
     some seconds once after an installation, it says so.
-
-    Parameters
-    ----------
-    tol : float or None
-        The relative gap that the fit stops at, for the estimate of the time left; None for that of the
-        estimator, and 1e-6 without one.
     """
 
-    def __init__(self, tol: float | None = None) -> None:
-        self.tol = tol
-        self._target = 1e-6 if tol is None else tol
+    def __init__(self) -> None:
+        self._target = 1e-6
         self._records: deque[RoundRecord] = deque(maxlen=WINDOW)
         self._shown = -math.inf
-        self._told = False  # whether begin and end are called
         self._compiling = ExitStack()
         self._compiling.enter_context(watching(self._say))
 
@@ -95,15 +82,13 @@ class Progress:
         target : float
             Gap or stationarity that it stops at.
         """
-        self._told = True
         self._records.clear()
-        self._target = target if self.tol is None else self.tol
+        self._target = target
 
     def end(self) -> None:
         """The fit has ended, with the round that was called last."""
         if self._records:
             self._show(last=True)
-        self._told = False
 
     def __call__(self, record: RoundRecord) -> None:
         """Show a round.
@@ -113,17 +98,13 @@ class Progress:
         record : RoundRecord
         """
         self._compiling.close()
-        before = math.inf
         if self._records and record.round <= self._records[-1].round:  # another fit
             self._records.clear()
-        elif self._records:
-            before = measure_of(self._records[-1])
         self._records.append(record)
-        last = not self._told and measure_of(record) <= self._target < before
-        if last or time.monotonic() - self._shown >= (0.2 if _is_redrawn() else 5.0):
-            self._show(last)
+        if time.monotonic() - self._shown >= (0.2 if _is_redrawn() else 5.0):
+            self._show()
 
-    def _show(self, last: bool) -> None:
+    def _show(self, last: bool = False) -> None:
         self._shown = time.monotonic()
         line = progress_line(self._records, self._target, 79)
         if _is_redrawn():

@@ -28,7 +28,7 @@ from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, Releases, digest_of, reserve
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import Display, Kind, RunFolder, document_in, stop_on_signal
+from fastadmm.runs.folder import Display, Kind, RunFolder, document_in, rounds_in, stop_on_signal
 from fastadmm.runs.plan import available_memory, describe_environment
 from fastadmm.settings.checks import read_values
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
@@ -145,7 +145,7 @@ def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display
     interrupted = False
     with stop_on_signal() as stop_requested, folder.open_log(len(replayed)) as log:
         # What was logged then, or what the answers say now.
-        logged = {number for number, _ in log.lines()}
+        logged = {record["round"] for record, _ in rounds_in(folder.log, strict=False)}
         for record in replayed:
             if record["round"] not in logged:
                 log.append(record)

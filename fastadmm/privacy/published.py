@@ -11,7 +11,6 @@ from typing import Any
 
 from fastadmm.privacy.statement import EXACT_WEIGHTS, PrivacyStatement
 from fastadmm.settings.keys import PATHS
-from fastadmm.solver.history import RoundRecord
 
 #: What stands where numbers of a private run were left out.
 KEPT_BACK = (
@@ -95,15 +94,15 @@ def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:
     return {**{name: getattr(statement, name) for name in _CLAIM}, "statement": statement.one_line()}
 
 
-def round_numbers(record: RoundRecord, parties: list[str], *, private: bool) -> dict[str, float]:
-    """Numbers of a round, by name."""
+def round_numbers(record: Mapping[str, Any], parties: list[str], *, private: bool) -> dict[str, float]:
+    """Numbers of a round of the log, by name."""
     if private:
         return {}
-    norms = record.weight_norms
+    norms = record.get("weight_norms") or []
     names = parties if len(parties) == len(norms) else map(str, range(len(norms)))
     return _finite(
-        {name: getattr(record, name) for name in _ROUND}
-        | {f"test/{name}": value for name, value in (record.test or {}).items()}
+        {name: record.get(name) for name in _ROUND}
+        | {f"test/{name}": value for name, value in (record.get("test") or {}).items()}
         | {f"weight_norm/{name}": norm for name, norm in zip(names, norms)}
     )
 

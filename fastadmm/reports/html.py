@@ -57,13 +57,11 @@ def _context(records: RunRecords) -> dict[str, Any]:
     """What the template is filled with: numbers, and the tables and figures made of them."""
     facts, result, evaluation = _facts(records), records.result or {}, records.evaluation
     parties, data = result.get("parties") or [], records.config.get("data")
-    made, remedy = records.path / "result.json", "and 'fastadmm resume' makes them again"
+    made = records.path / "result.json"
     private, compared = is_private(records.privacy, records.config), result.get("comparison")
     compared = compared if isinstance(compared, dict) else {}  # with a model without privacy
     with damaged(records.path / "evaluation.json", "evaluate again"):
         judged = _judged(evaluation, result)
-    with damaged(records.path / "path.json", f"delete it and result.json, {remedy}"):
-        path = path_section(records.path_table)
     return judged | {
         "title": records.path.resolve().name,
         "facts": facts,
@@ -75,7 +73,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_parties": len(parties),
         "n_columns": sum(_of_parties(parties, "n_features", all_of_them=True)),
         "most_rounds": _setting(records.config, "rounds"),
-        "lam": _lambda(parties, facts["lam"]),
+        "lam": "of each party" if _of_parties(parties, "lambda") else format_number(facts["lam"]),
         "exchanges": _exchanges(result, parties, facts["n_samples"]),
         "message": KEPT_BACK if private else str(result.get("message") or ""),
         "private": private,
@@ -83,7 +81,6 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "parties": party_section(parties),
         "coefficients": None if private else coefficient_section(records),
         "limits": limits(records),
-        "path": path,
         "worth": worth_section(records),
         "comparison": [str(line) for key in ("lines", "warnings") for line in compared.get(key) or []],
     }
@@ -186,15 +183,6 @@ def _of_parties(parties: list[dict[str, Any]], key: str, *, all_of_them: bool = 
     return [] if all_of_them and len(values) < len(parties) else values
 
 
-def _lambda(parties: list[dict[str, Any]], lam: float | None) -> Item:
-    """λ, or from the smallest to the largest where parties have their own."""
-    values = _of_parties(parties, "lambda")
-    if not values:
-        return "λ", format_number(lam), "per mean loss"
-    ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
-    return "λ of each party", " to ".join(ends), "per mean loss"
-
-
 def _exchanges(result: dict[str, Any], parties: list[dict[str, Any]], n: float | None) -> list[Item]:
     """What the run's exchanges would cost between organisations, where that was counted."""
     values = _of_parties(parties, "bytes")
@@ -280,27 +268,6 @@ def limits(records: RunRecords) -> list[str]:
     if event and not sum(row[1] for row in evaluation["confusion"]["matrix"]):
         said.append(f"No row is predicted as {event} at this threshold: read scores, not labels.")
     return said
-
-
-def path_section(table: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The values of a regularisation path; None for another run."""
-    if table is None:
-        return None
-    values = table["values"]
-    rows = [row | {f"test {key}": v for key, v in (row.get("test") or {}).items()} for row in values]
-    names = {"lambda": "λ", "held_out_loss": "held-out loss", "standard_error": "standard error"}
-    names |= {
-        "objective": "objective",
-        "gap": "relative gap",
-        "nonzero": "weights not zero",
-        "rounds": "rounds",
-    }
-    names |= {key: f"test {metric_label(key[5:])}" for row in rows for key in row if key.startswith("test ")}
-    said = "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
-    if table.get("rule") is not None:
-        rows[table["chosen"]]["chosen"] = "chosen"
-        said = f"Chosen by rule {table['rule']}; the rest of this page is about that fit."
-    return table_of(names | {"chosen": ""}, rows, [said])
 
 
 def worth_section(records: RunRecords) -> dict[str, Any] | None:

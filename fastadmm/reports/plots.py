@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
 
-#: Points per line in a figure; more cannot be seen and make the page heavy.
-MAX_POINTS = 2000
-
 #: Colours of lines, and of what helps to read them.
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73")
 MUTED = "#57606b"
@@ -148,11 +145,10 @@ def _against_rounds(
 
 
 def _line(ax: Any, x: Any, y: Any, colour: str) -> None:
-    """Draw one line, thinned to about :data:`MAX_POINTS` with its ends. Shapes: x, y (T,)."""
+    """Draw one line. Shapes: x, y (T,)."""
     # A line of few points shows them; a single point would be invisible otherwise.
     marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
-    kept = np.unique(np.linspace(0, y.size - 1, min(y.size, MAX_POINTS)).astype(np.intp))
-    ax.plot(x[kept], y[kept], color=colour, marker=marker)
+    ax.plot(x, y, color=colour, marker=marker)
 
 
 def _label_axes(ax: Any, *, log: bool) -> None:

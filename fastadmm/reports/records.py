@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from numpy.typing import NDArray
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.figures import numbers
 from fastadmm.figures.numbers import NONE, format_number, metric_label, plain_value, told
-from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import json_of, parse_json, read_bytes
+from fastadmm.files.atomic import plain, shown
 from fastadmm.files.seal import damaged
 from fastadmm.privacy.published import KEPT_BACK, config_of, fixed_result, is_private, settings_of
 from fastadmm.privacy.statement import PrivacyStatement, rounded_up
 from fastadmm.runs.claim import Said, said_of_run, without_claim
 from fastadmm.runs.config import check_settings
-from fastadmm.runs.folder import document_in
+from fastadmm.runs.folder import document_in, rounds_in
 from fastadmm.settings.keys import OBJECTIVE
 from fastadmm.worth.coalitions import Worth, read_worth
 
@@ -57,7 +55,6 @@ class RunRecords:
     evaluation: dict[str, Any] | None
     privacy: PrivacyStatement | None = None  # from ``privacy.json``; ``None`` for a run older than statements
     worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
-    path_table: dict[str, Any] | None = None
     inference: dict[str, Any] | None = None  # from ``inference.json``
     said: Said | None = None
 
@@ -74,7 +71,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
     if not any(file.exists() for file in known):
         wrong = "not a run directory (no run.toml, rounds.jsonl or result.json in it)"
         raise FormatError(f"{shown(path)}: {wrong}; give what 'fastadmm train' wrote")
-    files = ("result", "run", "environment", "evaluation", "path", "inference", "privacy")
+    files = ("result", "run", "environment", "evaluation", "inference", "privacy")
     found = {name: document_in(path / f"{name}.{'toml' if name == 'run' else 'json'}") for name in files}
     result, config, privacy = found["result"], found["run"] or {}, found["privacy"]
     check_settings(config, path / "run.toml")
@@ -93,7 +90,6 @@ def read_records(run_dir: str | Path) -> RunRecords:
         evaluation=found["evaluation"],
         privacy=statement,
         worth=read_worth(path / "worth.json"),
-        path_table=found["path"],
         inference=found["inference"],
         said=said,
     )
@@ -102,28 +98,12 @@ def read_records(run_dir: str | Path) -> RunRecords:
 def read_rounds(path: Path) -> History:
     """Read a round log into columns; rounds that a resumed run repeats replace the earlier ones."""
     records: list[dict[str, Any]] = []
+    for record, _ in rounds_in(path):
+        while records and records[-1]["round"] >= record["round"]:
+            records.pop()
+        records.append(record)
     with damaged(path, "delete it, and 'fastadmm resume' goes on"):
-        for record in _lines(path):
-            if type(record["round"]) is not int:
-                raise TypeError(f"round {record['round']!r}")
-            while records and records[-1]["round"] >= record["round"]:
-                records.pop()
-            records.append(record)
         return history_of(records)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every line but a last one that is not complete: the process was killed while it wrote."""
-    with storage_errors(path, "read"):
-        lines = read_bytes(path).split(b"\n") if path.exists() else [b""]
-    # A file system may pad a file with zero bytes after a power cut: part of the torn tail.
-    torn = lines.pop().rstrip(b"\0")
-    with suppress(ValueError):
-        if isinstance(json_of(torn), dict):  # complete but for its newline
-            lines.append(torn)
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield parse_json(line, f"{shown(path)}, line {number}")
 
 
 def history_of(records: list[dict[str, Any]]) -> History:
@@ -145,15 +125,11 @@ def published(records: RunRecords) -> RunRecords:
     if not is_private(records.privacy, records.config):
         return records
     result = None if records.result is None else fixed_result(records.result)
-    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "path_table", "inference"))
+    gone: dict[str, Any] = dict.fromkeys(("evaluation", "worth", "inference"))
     return replace(records, history=history_of([]), result=result, **gone)
 
 
 # --- several runs: what was asked for, what came out, and what may be compared -----------------------------
-
-
-#: Letter of what a run does not record, or does not say.
-_UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -161,42 +137,31 @@ class RunComparison:
     """Several runs and what distinguishes them."""
 
     runs: list[dict[str, Any]]  # in the order given, each as :func:`_compared` describes it
+    said: list[Said | None]  # what may be said of the claim of each
     differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
     notes: list[str]  # what may not be compared, and why: whole sentences
 
     def to_json(self) -> dict[str, Any]:
         """The whole comparison as plain values; what is infinite is written ``"inf"``."""
-        runs = [run | {"claim": run["said"] and run["said"].line} for run in self.runs]
-        for run in runs:
-            del run["said"]
-            run["epsilon"] = "inf" if run["epsilon"] == math.inf else run["epsilon"]
-        return vars(self) | {"runs": runs}
+        runs = [run | {"claim": said and said.line} for run, said in zip(self.runs, self.said)]
+        about = {"runs": runs, "differing": self.differing, "notes": self.notes}
+        return dict(plain(about, "inf"))
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     """Read several runs and find out what they have in common."""
-    directories = [Path(path) for path in paths]
-    if len(directories) < 2:
+    if len(paths) < 2:
         raise ConfigError("compare: give at least two run directories")
-    resolved = [path.resolve() for path in directories]
-    for k, path in enumerate(resolved):
-        if path in resolved[:k]:
-            raise ConfigError(f"compare: {shown(directories[k])} is given twice")
-    records = [read_records(path) for path in directories]
-    provenance = [_provenance(record) for record in records]
-    contents = [own and own.get("content") for own in provenance]
-    known = [content for k, content in enumerate(contents) if content not in (None, *contents[:k])]
+    records = [read_records(path) for path in paths]
     runs = []
-    for record, name, content in zip(records, _names(resolved), contents):
-        # Of digests nothing is passed on but which of them are equal.
-        letter = _UNKNOWN
-        if content is not None:
-            again, k = divmod(known.index(content), 26)
-            letter = chr(65 + k) + str(again or "")
+    for record in records:
         with damaged(record.path, "a file in it is not what its command wrote"):
-            runs.append(_compared(published(record), name, letter))
-    differing = _differing(runs)
-    return RunComparison(runs, differing, _notes(runs, provenance, differing))
+            runs.append(_compared(published(record)))
+    keys = dict.fromkeys(key for run in runs for key in run["settings"])
+    first, *others = (run["settings"] for run in runs)
+    differing = [key for key in keys if any(own.get(key) != first.get(key) for own in others)]
+    said, notes = [record.said for record in records], _notes(runs, records, differing)
+    return RunComparison(runs, said, differing, notes)
 
 
 def _provenance(records: RunRecords) -> dict[str, Any] | None:
@@ -206,11 +171,8 @@ def _provenance(records: RunRecords) -> dict[str, Any] | None:
     return None if private or not isinstance(found, dict) else found
 
 
-def _compared(records: RunRecords, name: str, letter: str) -> dict[str, Any]:
-    """One run: numbers of its final model, else of the last logged round, and what it was asked for.
-
-    Runs with the same letter were trained on the same features; names are unique among those compared.
-    """
+def _compared(records: RunRecords) -> dict[str, Any]:
+    """One run: numbers of its final model, else of the last logged round, and what it was asked for."""
     result, history, evaluation = records.result or {}, records.history, records.evaluation or {}
     privacy, private = records.privacy, is_private(records.privacy, records.config)
     logged = {key: float(column[-1]) for key, column in history.series.items() if len(history)}
@@ -222,7 +184,7 @@ def _compared(records: RunRecords, name: str, letter: str) -> dict[str, Any]:
     chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
     mode = privacy.mode if privacy is not None else "private" if private else "none"
     return {
-        "name": name,
+        "name": shown(records.path),
         "path": str(records.path),
         "status": str(result.get("status") or "not finished"),
         "rounds": last if result.get("rounds") is None else result["rounds"],
@@ -232,72 +194,39 @@ def _compared(records: RunRecords, name: str, letter: str) -> dict[str, Any]:
         "test": {key: float(own[-1]) for key, own in history.test.items() if np.isfinite(own[-1])},
         "evaluation": {key: float(value) for key, value in metrics.items()},
         "evaluated_on": str(evaluation.get("data") or ""),
-        "data": letter,
         "gap_within": result.get("gap_within"),
-        "said": records.said,  # what may be said of the run's claim
     }
 
 
-def _names(paths: list[Path]) -> list[str]:
-    """Shortest ends of the paths that tell them apart."""
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
-
-
-def _differing(runs: list[dict[str, Any]]) -> list[str]:
-    keys = dict.fromkeys(key for run in runs for key in run["settings"])
-    private = [run for run in runs if run["settings"]["privacy.mode"] != "none"]
-
-    def differs(key: str) -> bool:
-        # A run without privacy has no noise to set; that its settings are unset says nothing more.
-        only = key.startswith("privacy.") and key not in ("privacy.mode", "privacy.epsilon", "privacy.delta")
-        among = [run["settings"].get(key) for run in (private if only else runs)]
-        return any(value != among[0] for value in among[1:])
-
-    return [key for key in keys if differs(key)]
-
-
-def _notes(
-    runs: list[dict[str, Any]], provenance: list[dict[str, Any] | None], differing: list[str]
-) -> list[str]:
-    notes = []
+def _notes(runs: list[dict[str, Any]], records: list[RunRecords], differing: list[str]) -> list[str]:
+    notes, names = [], [run["name"] for run in runs]
+    known = {name: own for name, own in zip(names, map(_provenance, records)) if own is not None}
     private = [run["name"] for run in runs if run["settings"]["privacy.mode"] != "none"]
-    unknown = [run["name"] for run in runs if run["data"] == _UNKNOWN and run["name"] not in private]
+    unknown = [name for name in names if not known.get(name, {}).get("content") and name not in private]
     unended = [run["name"] for run in runs if run["status"] == "not finished"]
-    known = [own for own in provenance if own is not None]
     # Where a run holds out a share of its rows, the seed says which; tables are flat here.
     drawn = any(isinstance(run["settings"].get("validation"), float) for run in runs)
     objective = [key for key in differing if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
     why = f"{', '.join(objective)} {'differs' if len(objective) == 1 else 'differ'}" if objective else ""
-    if any(own.get(k) != known[0].get(k) for own in known for k in ("content", "row_digest", "labels")):
-        why = "the runs were trained on different data (digests differ)"
+    data = {name: [own.get(k) for k in ("content", "row_digest", "labels")] for name, own in known.items()}
+    first, *others = data or [""]
+    if others := [name for name in others if data[name] != data[first]]:
+        why = f"trained on different data than {first}: {', '.join(others)} (digests differ)"
     if private:
         said = "whether labels and features are the same would confirm a guess of them"
         notes.append(f"Data not compared with {', '.join(private)}: {said}. {KEPT_BACK}")
     elif why:
         notes.append(f"Objectives are not comparable: {why}.")
-    tested = [own["test"] for own in known if "test" in own]
+    tested = [own["test"] for own in known.values() if "test" in own]
     if any(own != tested[0] for own in tested):
         notes.append("Test metrics are not comparable: the test partitions differ (digests differ).")
-    claims = [(run["name"], run["said"]) for run in runs]
+    claims = [(name, own.said) for name, own in zip(names, records)]
     notes += [f"Claim of {name}: {said.line}." for name, said in claims if said and not said.claim]
     if unended:
         notes.append(f"Not finished: {', '.join(unended)}; the last logged round is shown.")
     return notes
-
-
-_STATUS = {
-    "converged": "certified",
-    "max_rounds": "round limit",
-    "time_limit": "time limit",
-    "early_stopped": "stopped early",
-    "at_rounding": "at rounding",
-}
 
 
 def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
@@ -309,8 +238,7 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
 
     gaps = [None if run["gap"] is None else numbers.round_up(run["gap"]) for run in runs]
     rows = {
-        "status": list(map(_status, runs)),
-        "data": [run["data"] for run in runs],
+        "status": [_status(run, said) for run, said in zip(runs, comparison.said)],
         "rounds": number("rounds"),
         "time": [numbers.format_duration(run["seconds"]) for run in runs],
         "objective": number("objective", 7, zeros=True),
@@ -331,14 +259,9 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[str]]]:
     return found + [(name, [told(own.get(name)) for own in every]) for name in comparison.differing]
 
 
-def _status(run: dict[str, Any]) -> str:
-    said, status = run["said"], run["status"]
+def _status(run: dict[str, Any], said: Said | None) -> str:
     claim = "" if said is None else said.claim
-    if claim.startswith("certified"):
-        return claim.replace("_", " ")
-    # Among models of bounded size only, or of other weights: not certified.
-    plain = run["gap_within"] is not None or claim or (said is not None and said.refused)
-    return status if plain and status == "converged" else _STATUS.get(status, status)
+    return str(claim if claim.startswith("certified") else run["status"]).replace("_", " ")
 
 
 def _epsilon(epsilon: float | None, delta: float | None) -> str:

@@ -123,17 +123,11 @@ def check_provenance(
     """Refuse data, or a model to start at, other than those a run began with; but some do not matter."""
     if not isinstance(began, dict) or "content" not in began:
         raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
-    what = {
-        "test": "the test data are not what",
-        "validation": "the validation data are not what",
-        "warm_start": "the model to start at is not what",
-    }
     keys = (began.keys() | current.keys()) - set(but)
-    changed = {key for key in keys if began.get(key) != current.get(key)}
-    if not changed:
-        return
-    said = what[min(changed)] if changed <= what.keys() else f"{shown(partition.path)}: not the data that"
-    raise InputError(f"{said} {shown(run)} began with (digests differ); train anew")
+    changed = ", ".join(sorted(key for key in keys if began.get(key) != current.get(key)))
+    if changed:
+        said = f"not the data that {shown(run)} began with (digests differ: {changed}); train anew"
+        raise InputError(f"{shown(partition.path)}: {said}")
 
 
 def model_digest(model: Model) -> str:

@@ -125,11 +125,7 @@ def evaluate_predictions(
     if reference is not None:
         document["drift"] = _drift(model, reference, predictions, weight)
     if (path / "run.toml").exists():
-        try:
-            write_whole(path / "evaluation.json", json.dumps(document, indent=2) + "\n")
-        except StorageError as error:
-            hint = f"to print the result without keeping it, evaluate {shown(path / 'model')}"
-            raise StorageError(f"{error}; {hint}") from error
+        write_whole(path / "evaluation.json", json.dumps(document, indent=2) + "\n")
     return document
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
-from fastadmm.files.atomic import shown, storage_errors, write_whole
+from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.figures.numbers import told
+from fastadmm.files.atomic import shown, write_whole
 from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import is_directory, read_bytes
 from fastadmm.privacy import published
@@ -172,14 +173,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     if len(party.weights) != width or party.weights.shape[1:] != np.shape(shared.intercept):
         said = f"weights of shape {party.weights.shape}, but the model has {width} features"
         raise InputError(f"{place}: {said}")
-    target, content = directory / f"{party.name}.h5", read_bytes(file)
-    with storage_errors(target):
-        there = target.exists()
-    if there and read_bytes(target) == content:
-        return party.name
-    if there and not force:
-        raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
-    write_whole(target, content)
+    write_whole(directory / f"{party.name}.h5", read_bytes(file), force=force)
     return party.name
 
 
@@ -248,35 +242,29 @@ def card_text(card: dict[str, Any]) -> str:
     numbers = {k: v for k, v in measured.get("metrics", {}).items() if isinstance(v, (int, float))}
     on = f"On {markdown(str(measured.get('data')))}, {measured.get('n_samples')} rows:"
     absent = "Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card."
-    asked = {"asked": card["asked"]} if card["asked"] else {}
     nowhere = "" if card["data"] else "Not recorded here; the run directory has their name."
     parts: dict[str, tuple[str, dict[str, Any]]] = {
         "# Model card": ("", {key: value for key, value in card["model"].items() if value is not None}),
         "## Parties": ("", {own.pop("name"): own for own in map(dict, card["parties"])}),
         "## Certificate": (
             f"{markdown(card['claim'])}." if card["claim"] else "",
-            certificate | asked if certificate else {"": "Not recorded."},
+            certificate or {"": "Not recorded."},
         ),
         "## Data": (nowhere, card["data"] or {}),
         "## Metrics": (on if measured else card["kept_back"] or absent, numbers),
     }
     lines = []
     for head, (line, table) in parts.items():
-        flat: dict[str, Any] = {}  # the keys of inner tables after a dot
-        for key, value in table.items():
-            inner = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-            flat |= inner
-        lines += [head, "", *([line, ""] if line else []), *_rows(flat.items())]
+        lines += [head, "", *([line, ""] if line else []), *_rows(table.items())]
     lines += ["## Privacy", ""]
     if privacy is None:
         return "\n".join([*lines, "Not recorded: nothing is claimed.", ""])
     statement = PrivacyStatement.from_json(privacy)
-    told = _rows(statement.table()) if published.is_private(statement) else []
-    return "\n".join([*lines, statement.one_line(), "", *told])
+    claims = _rows(statement.table()) if published.is_private(statement) else []
+    return "\n".join([*lines, statement.one_line(), "", *claims])
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:
     """Rows of a table, none without any; several may have one heading."""
-    listed = [(key, value if isinstance(value, list) else [value]) for key, value in rows]
-    lines = [f"| {markdown(str(key))} | {markdown(', '.join(map(str, own)))} |" for key, own in listed]
+    lines = [f"| {markdown(str(key))} | {markdown(told(value))} |" for key, value in rows]
     return ["| | |", "|---|---|", *lines, ""] if lines else []

@@ -17,13 +17,13 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_directory, plain, shown, storage_errors, write_whole
-from fastadmm.files.reading import read_json, require_regular, retried
-from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
+from fastadmm.files.atomic import plain, shown, storage_errors, write_json, write_whole
+from fastadmm.files.reading import read_json, retried
+from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.folder import Display, RoundLog, RunFolder, stop_on_signal
+from fastadmm.runs.folder import Display, RoundLog, RunFolder, damaged, stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.plan import describe_environment
 from fastadmm.runs.result import model_of, result_document, write_statement
@@ -210,11 +210,8 @@ class Fit(Job):
 # --- a path: each fit is kept by one rename; a resumed path makes what is not there -------------------------
 
 
-#: What files that are no stored fit make Python raise.
-_DAMAGED = (ArithmeticError, AttributeError, EOFError, FileNotFoundError, LookupError, TypeError, ValueError)
-
-#: Rows of the table that a terminal shows.
-_MOST_LINES = 40
+#: What to do with a damaged fit.
+_AGAIN = "delete it to fit again"
 
 
 class PathJob(Job):
@@ -244,7 +241,7 @@ class PathJob(Job):
         self.solver.close()  # every fit has its own
         folder = self.folder
         folder.remove_result()
-        fits = StoredFits(folder.path / "fits", self.loaded.problem.names, folder.check_held)
+        fits = StoredFits(folder.path / "fits", folder.check_held)
         with stop_on_signal() as stop_requested:
             try:
                 chosen = self._choose(fits, stop_requested)
@@ -351,28 +348,11 @@ def read_table(run: Path) -> dict[str, Any]:
     return table
 
 
-def table_lines(table: dict[str, Any]) -> list[str]:
-    """The table as text, for a terminal."""
-    rows, with_folds = table["values"], table["rule"] is not None
-    head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
-    lines = [head + f"  {'nonzero':>7}  {'gap':>8}  {'rounds':>6}"]
-    for j, row in enumerate(rows[:_MOST_LINES]):
-        text = f"{row['lambda']:>11.4g}"
-        if with_folds:
-            text += f"  {row['held_out_loss']:>13.6g}  {row['standard_error']:>10.2g}"
-        gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
-        text += f"  {row['nonzero']:>7}  {gap:>8}  {row['rounds']:>6}"
-        lines.append(text + ("  <- chosen" if j == table["chosen"] and with_folds else ""))
-    if len(rows) > _MOST_LINES:
-        lines.append(f"... {len(rows) - _MOST_LINES} more in path.json")
-    return lines
-
-
 class StoredFits:
-    """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file."""
+    """Fits on disk, one sealed file each; weights are the bytes of their numbers."""
 
-    def __init__(self, path: Path, names: list[str], check: Callable[[], None]) -> None:
-        self.path, self.names, self.n_done, self._check = path, names, 0, check
+    def __init__(self, path: Path, check: Callable[[], None]) -> None:
+        self.path, self.n_done, self._check = path, 0, check
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
         """The fit of a fold, from disk or made and stored."""
@@ -400,10 +380,9 @@ class StoredFits:
             }
 
         def read(own: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> PathPoint:
-            claim = own["claim"] if "claim" in own else (own.get("proof") or {}).get("claim")
             history = [RoundRecord.from_json(values) for values in own["history"]]
             about = Status(own["status"]), str(own["message"]), history
-            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]), claim=claim)
+            return PathPoint(weights, intercept, *about, lam=float(own["lambda"]), claim=own["claim"])
 
         return self._stored(name, make, told, read)
 
@@ -415,46 +394,28 @@ class StoredFits:
         read: Callable[..., Any],
     ) -> Any:
         """A fit from disk, or made and stored."""
-        directory, found = self.path / name, None
-        with storage_errors(directory, "read"):
-            if directory.exists():
-                try:
-                    document, *model = self._read(directory)
-                    found = read(document, *model)
-                except _DAMAGED as error:
-                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                    place = f"{shown(directory)}: not a stored fit"
-                    raise FormatError(f"{place}: {reason}; delete it to fit again") from None
+        path, found = self.path / f"{name}.json", None
+        with storage_errors(path, "read"), damaged(path, _AGAIN, "not a stored fit"):
+            if path.exists():
+                own = read_json(path)
+                check_seal(own, own.pop("digest"), shown(path), _AGAIN)
+                held = np.array(own["intercept"], dtype=np.float64)
+                flat = (np.frombuffer(bytes.fromhex(text), "<f8") for text in own["weights"])
+                weights = [x.reshape(-1, *held.shape).copy() for x in flat]
+                found = read(own, weights, held if held.ndim else float(held))
         if found is None:
             found = make()
-            self._write(name, told(found), found.weights, np.asarray(found.intercept, dtype=np.float64))
+            self._write(path, told(found), found.weights, np.asarray(found.intercept, dtype=np.float64))
         self.n_done += 1
         return found
 
     def _write(
-        self, name: str, document: dict[str, Any], weights: list[np.ndarray], held: np.ndarray
+        self, path: Path, document: dict[str, Any], weights: list[np.ndarray], held: np.ndarray
     ) -> None:
         if not all(np.isfinite(x).all() for x in (held, *weights)):
             said = "has weights that are not finite; bring the features to one scale"
-            raise InputError(f"path: fit {name} {said}")
+            raise InputError(f"path: fit {path.stem} {said}")
         self._check()
-        with atomic_directory(self.path / name) as directory:
-            for party, x in zip(self.names, weights, strict=True):
-                np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
-            record = {**plain(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
-            text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
-            (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
-
-    def _read(self, directory: Path) -> tuple[dict[str, Any], list[np.ndarray], Any]:
-        if not (directory / "fit.json").exists():
-            raise FileNotFoundError("no fit.json")
-        document = read_json(directory / "fit.json")
-        if "files" in document:  # fits of version 0.1 have no digests
-            check_seal(document, str(document.pop("digest")), "fit.json", "make it again")
-            check_files(directory, document["files"])
-        weights = []
-        for party in self.names:
-            require_regular(directory / f"{party}.npy")
-            weights.append(np.load(directory / f"{party}.npy", allow_pickle=False))
-        held = np.array(document["intercept"], dtype=np.float64)
-        return document, weights, held if held.ndim else float(held)
+        numbers = [np.ascontiguousarray(x, dtype="<f8").tobytes().hex() for x in weights]
+        record = {**plain(document), "intercept": held.tolist(), "weights": numbers}
+        write_json(path, {**record, "digest": seal_of(record)})

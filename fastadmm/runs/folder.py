@@ -219,26 +219,38 @@ def document_in(path: Path) -> dict[str, Any] | None:
     return document
 
 
+def rounds_in(path: Path, *, strict: bool = True) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Every round of a log, and its line, but a last one that a kill or a power cut tore.
+
+    Where not strict, other lines that are damaged are passed over, too.
+    """
+    with storage_errors(path, "read"):
+        lines = read_bytes(path).split(b"\n") if path.exists() else []
+    for number, padded in enumerate(lines, start=1):
+        line = padded.rstrip(b"\0")
+        try:
+            record = json_of(line)
+            if type(record["round"]) is not int:
+                raise TypeError(f"round {record['round']!r}")
+        except (LookupError, TypeError, ValueError) as error:
+            if strict and line.strip() and number < len(lines):
+                said = f"line {number}: damaged ({error!r}); delete the file, and 'fastadmm resume' goes on"
+                raise FormatError(f"{shown(path)}, {said}") from None
+        else:
+            yield record, line + b"\n"
+
+
 class RoundLog:
     """Append-only writer of ``rounds.jsonl``; rounds after the last one that is kept are removed."""
 
     def __init__(self, path: Path, keep_rounds: int = 0) -> None:
         self.path = path
         if path.exists():
-            atomic.write_whole(path, "".join(line for number, line in self.lines() if number <= keep_rounds))
+            logged = rounds_in(path, strict=False)
+            kept = [line for record, line in logged if record["round"] <= keep_rounds]
+            atomic.write_whole(path, b"".join(kept))
         with storage_errors(path):
             self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
-
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """Round and text of every whole line."""
-        text = read_bytes(self.path).decode("utf-8", errors="replace")
-        for line in text.splitlines(keepends=True):
-            try:
-                number = json_of(line)["round"]
-            except (ValueError, KeyError, TypeError):
-                continue
-            if line.endswith("\n") and isinstance(number, int):
-                yield number, line
 
     def append(self, record: RoundRecord | dict[str, Any]) -> None:
         """Write one round and hand it to the operating system."""

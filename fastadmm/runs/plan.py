@@ -129,7 +129,6 @@ class PartyPlan:
     storage: str
     streamed: bool  # whether the block stays on disk and is read in every pass
     memory_bytes: int  # what the block holds in memory: all of it, or row pointers
-    lam: float | None = None  # the party's lambda, where parties have their own
 
 
 @dataclass(frozen=True)
@@ -179,21 +178,17 @@ class Plan:
         lines = [self.sentence()]
         for p in self.parties if whole or self.limited else []:
             place = "streamed" if p.streamed else "in memory"
-            own = "" if p.lam is None else f"; lambda {p.lam:g}"
-            lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}{own}")
+            lines.append(f"{p.name}: {p.storage}, {p.n_features} features, {place}")
         if self.spilled:
             most = format_bytes(self.spilled)
             lines.append(f"messages: in a scratch file in the run directory, up to {most}")
-        return [*lines, "test partition: streamed"] if any(self.streamed_tests) else lines
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
         document = asdict(self)
-        document["test_streamed"] = any(document.pop("streamed_tests"))
-        for party in document["parties"]:
-            own = party.pop("lam")
-            party |= {} if own is None else {"lambda": own}
-        return {**document, "program": BASE_BYTES, "total": self.total}
+        streamed = any(document.pop("streamed_tests"))
+        return {**document, "test_streamed": streamed, "program": BASE_BYTES, "total": self.total}
 
 
 def make_plan(
@@ -231,8 +226,7 @@ def make_plan(
     planned = []
     for p, away in zip(parties, streamed):
         held = _pointer_bytes(p) if away else _memory_bytes(p)
-        lam = None if config.party_lambda is None else config.party_lambda.get(p.name, config.lambda_)
-        planned.append(PartyPlan(p.name, p.n_features, p.kind, away, held, lam))
+        planned.append(PartyPlan(p.name, p.n_features, p.kind, away, held))
     return replace(placed, parties=planned, streamed_tests=streamed[len(parties) :])
 
 

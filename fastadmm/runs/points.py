@@ -171,20 +171,6 @@ def bin_rows(party: str, column: ColumnEncoding) -> list[dict[str, Any]]:
     return rows
 
 
-def cells_of(row: dict[str, Any]) -> str:
-    """What a bin holds, for people."""
-    if row["bin"] == "missing":
-        return "missing"
-    if row["categories"] is not None:
-        return row["categories"].replace("|", ", ")
-    low, high = row["above"], row["up_to"]
-    if low is None and high is None:
-        return "all"
-    if low is None:
-        return f"up to {high:.6g}"
-    return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
-
-
 def _write_json(path: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")

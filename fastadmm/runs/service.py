@@ -9,7 +9,6 @@ origin may not send.
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import signal
 import socket
@@ -311,15 +310,10 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that the server takes."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
+        return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
-        said = {
-            errno.EADDRINUSE: f"--port {port}: is in use: choose another one, or 0 for any",
-            errno.EACCES: f"--port {port}: not allowed: choose one above 1023",
-        }
-        other = f"--host {host}: is no address of this machine"
-        raise ConfigError(said.get(error.errno or 0, other)) from None
+        said = f"cannot listen on {host}:{port}: {error.strerror}".partition(" (")[0]
+        raise ConfigError(f"{said}; choose another --address or --port (0: any)") from None
 
 
 class _Server(uvicorn.Server):

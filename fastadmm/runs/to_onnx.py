@@ -17,7 +17,7 @@ from fastadmm.problem.log_link_losses import Poisson
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.multinomial import Multinomial
-from fastadmm.store.encoder import CellReading, ColumnEncoding
+from fastadmm.store.encoder import ColumnEncoding
 from fastadmm.store.model import Model, PartyModel
 
 #: Versions of the operators, by domain; runtimes since 2024 know them.
@@ -36,11 +36,9 @@ def write_onnx(out: Path, model: Model, *, force: bool = False) -> None:
     """Write a model as ONNX, in double precision."""
     try:
         import onnx
-    except ImportError:
-        said = "onnx is missing: pip install 'fastadmm[export]', or choose .json"
-        raise ConfigError(f"export: {said}") from None
     except Exception as error:  # protobuf refuses a runtime older than the one onnx was made with
-        raise ConfigError(f"export: onnx cannot be used: {error}; or choose .json") from None
+        said = f"onnx is missing or cannot be used ({error}): pip install 'fastadmm[export]', or choose .json"
+        raise ConfigError(f"export: {said}") from None
     content = _Graph(onnx, model).finished().SerializeToString()
     write_whole(out, content, force=force, shared=True)
 
@@ -95,10 +93,7 @@ class _Graph:
             z = self._add("Add", z, self._add("Mul", own, party.scale))
         # Zero times infinity: a score that overflows is none.
         outputs = self._outputs(self._add("Add", z, self._add("Mul", z, 0.0)))
-        graph = helper.make_graph(
-            self._nodes, "fastadmm", self._inputs, outputs, self._constants,
-            doc_string="Results of a row are NaN where a cell is one that fastadmm predict would refuse.",
-        )  # fmt: skip
+        graph = helper.make_graph(self._nodes, "fastadmm", self._inputs, outputs, self._constants)
         opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9, producer_name="fastadmm")
 
@@ -106,12 +101,8 @@ class _Graph:
         """Features of one column, and its input."""
         cells.check_readable(column, party)
         text, kinds = cells.is_text(column), self._onnx.TensorProto
-        reading = CellReading.parse(column.reading)
-        words = "number" if reading.kind == "number" else reading.words()
-        words = "category" if column.levels is not None else words
-        told = f"{party}, {column.name}: {words}; missing: {'empty text' if text else 'NaN'}"
         info = self._onnx.helper.make_tensor_value_info
-        self._inputs.append(info(name, kinds.STRING if text else kinds.DOUBLE, ["N", 1], doc_string=told))
+        self._inputs.append(info(name, kinds.STRING if text else kinds.DOUBLE, ["N", 1]))
         if column.levels is not None:
             return self._category(name, column, missing)
         if text:
@@ -215,8 +206,7 @@ class _Graph:
             names = np.array([*known, ""], dtype=object)
             found["label"] = self._add("Gather", names, place, output="label"), kinds.STRING
         info = self._onnx.helper.make_tensor_value_info
-        said = f"high for {known[1]!r}, class 1" if known and not wide else ""
         return [
-            info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"], said)
+            info(name, kind, ["N", len(classes or ())] if wide and own != "label" else ["N"])
             for own, (name, kind) in found.items()
         ]

@@ -15,7 +15,7 @@ from fastadmm.blocks.block import CSRBlock
 from fastadmm.cluster.comm import Comm, RowEngine, own_threads, workers_here
 from fastadmm.cluster.solver import SharedSolver, follow
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
 from fastadmm.runs import load
@@ -34,7 +34,7 @@ from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import least_of
 from fastadmm.store.model import MANIFEST, open_model
-from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.partition import Partition
 from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
@@ -73,11 +73,7 @@ def start_run(
 ) -> dict[str, Any]:
     """Train a model into a new run directory."""
     folder, display = RunFolder(out), display or Display()
-    try:
-        folder.refuse_existing(force)
-    except StorageError:
-        open_partition(config.data)  # what is missing is said before what is in the way
-        raise
+    folder.refuse_existing(force)
     job = _job(folder, config, _loaded(config, display, comm), new_run_id(), display)
     if comm is not None:
         job.solver.prepare()  # on all workers, or on none
@@ -159,14 +155,12 @@ def _finished(
     folder: RunFolder, config: RunConfig, changes: dict[str, Any], display: Display
 ) -> dict[str, Any] | None:
     """The result where there is nothing to do; None where the run goes on; refused where it cannot."""
-    place, new_limit, refused = shown(folder.path), bool(changes.keys() & set(LIMITS)), ""
+    place, new_limit = shown(folder.path), bool(changes.keys() & set(LIMITS))
+    refused = "no new limit; start a new run"
+    if new_limit and config.path:
+        raise ConfigError(f"{place}: a path ends when it is certified: {refused}")
     if new_limit and config.privacy.mode != "none":
-        refused = "the rounds of a private run were fixed and charged beforehand: no new limit; "
-        refused += "start a new run with a shared --ledger"
-    elif new_limit and config.path:
-        refused = "a path ends when it is certified: no new limit; start a new run"
-    if refused:
-        raise ConfigError(f"{place}: {refused}")
+        raise ConfigError(f"{place}: a private run was charged beforehand: {refused} with a shared --ledger")
     finished = folder.finished()
     if finished is None or new_limit or finished["status"] == Status.INTERRUPTED:
         return None

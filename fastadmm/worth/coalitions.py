@@ -131,6 +131,11 @@ class Worth:
         values = [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
         return [float(share) for share in shapley_values(values)]
 
+    @property
+    def joining_adds(self) -> float:
+        """By how much the model of all is better than that of the label holder alone."""
+        return self.better(self.everyone, 1 << self.label_party)
+
     def table(self) -> list[dict[str, Any]]:
         """One row per party."""
         shares: Any = self.shapley() or [None] * len(self.parties)
@@ -138,15 +143,17 @@ class Worth:
         for m, (name, share) in enumerate(zip(self.parties, shares, strict=True)):
             own, others = 1 << m, self.everyone & ~(1 << m)
             adds = {"adds_alone": self.better(own, 0), "adds_last": self.better(self.everyone, others)}
-            about = {"name": name, "label_party": m == self.label_party}
-            rows.append(
-                about | {"alone": self.of(own), "without": self.of(others)} | adds | {"shapley": share}
-            )
+            about = {
+                "name": name,
+                "label_party": m == self.label_party,
+                "alone": self.of(own),
+                "without": self.of(others),
+            }
+            rows.append(about | adds | {"shapley": share})
         return rows
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        label = 1 << self.label_party
         return {
             "parties": self.parties,
             "metric": self.metric,
@@ -154,8 +161,8 @@ class Worth:
             "label_party": self.parties[self.label_party],
             "none": self.of(0),
             "all": self.of(self.everyone),
-            "label_party_alone": self.of(label),
-            "joining_adds": self.better(self.everyone, label),
+            "label_party_alone": self.of(1 << self.label_party),
+            "joining_adds": self.joining_adds,
             "table": self.table(),
             "shapley": {name: self.shapley(name) for name in self.metrics},
             "reason": self.reason,
@@ -186,12 +193,12 @@ Train = Callable[[tuple[int, ...]], Coalition | None]
 Monitor = Callable[[Coalition, int, int], None]
 
 
-def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
+def plan_coalitions(n_parties: int) -> list[tuple[int, ...]]:
     """Which coalitions to train, in order: those that say most come first."""
     everyone = tuple(range(n_parties))
     plan = [(), everyone, *((m,) for m in everyone)]
     plan += [everyone[:m] + everyone[m + 1 :] for m in everyone]
-    for size in range(2, n_parties - 1) if exact else ():
+    for size in range(2, n_parties - 1) if n_parties <= MOST_PARTIES else ():
         plan += itertools.combinations(everyone, size)
     return list(dict.fromkeys(plan))
 
@@ -203,17 +210,15 @@ def play(
     *,
     metric: str | None = None,
     label_party: int = 0,
-    exact: bool | None = None,
     known: Mapping[int, Coalition] | None = None,
     monitor: Monitor | None = None,
 ) -> Worth | None:
     """The game of some parties, wherever they are; None where a coalition was interrupted."""
-    exact = chosen_exact(len(names), metric, exact)
-    plan = plan_coalitions(len(names), exact)
+    check_metric(metric)
+    plan, n = plan_coalitions(len(names)), len(names)
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
-    reason = "" if exact else "Shapley values were not asked for"
-    if not exact and len(names) > MOST_PARTIES:
-        reason = f"{_too_many(len(names))} take them all and are computed for at most {MOST_PARTIES} parties"
+    reason = f"{n} parties have {2**n} coalitions; Shapley values take them all and are computed for at most "
+    reason = "" if n <= MOST_PARTIES else f"{reason}{MOST_PARTIES} parties"
     worth = Worth(list(names), metric or "", label_party, done, reason)
     for members in plan:
         if sum(1 << m for m in members) in done:
@@ -227,10 +232,6 @@ def play(
         if monitor is not None:
             monitor(coalition, len(done), len(plan))
     return replace(worth, metric=worth.chosen_metric(loss))
-
-
-def _too_many(n_parties: int) -> str:
-    return f"{n_parties} parties have {2**n_parties} coalitions; Shapley values"
 
 
 def measure_worth(
@@ -255,13 +256,10 @@ def measure_worth(
     return play(problem.names, problem.loss, train, label_party=label_party, **how)
 
 
-def chosen_exact(n_parties: int, metric: str | None, exact: bool | None) -> bool:
-    """Whether all coalitions are trained; refuses too many of them, and a metric that nobody knows."""
+def check_metric(metric: str | None) -> None:
+    """Refuse a metric that nobody knows."""
     if metric is not None and metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
-    if exact and n_parties > MOST_PARTIES:
-        raise ConfigError(f"exact: {_too_many(n_parties)} are computed for at most {MOST_PARTIES} parties")
-    return n_parties <= MOST_PARTIES if exact is None else exact
 
 
 def train_coalition(
@@ -334,15 +332,12 @@ def worth_of_run(
     run: Path,
     *,
     test: Path | None = None,
+    metric: str | None = None,
     label_party: str | None = None,
     threads: int | None = None,
     display: Display | None = None,
-    **how: Any,
 ) -> Worth | None:
-    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted.
-
-    ``how`` is the metric and whether Shapley values are asked for, as :func:`play` takes them.
-    """
+    """Train the coalitions of a run's parties, and keep the result in it; None where it was interrupted."""
     display, folder, place = display or Display(), RunFolder(run), shown(run)
     folder.require()
     found = recorded(run, {} if threads is None else {"threads": threads})
@@ -377,7 +372,7 @@ def worth_of_run(
             who = " + ".join(problem.names[m] for m in coalition.members) or "nobody"
             display.round(f"{done}/{total} coalitions · {who}")
 
-        how |= {"label_party": label, "known": known, "monitor": monitor}
+        how: dict[str, Any] = {"metric": metric, "label_party": label, "known": known, "monitor": monitor}
         worth = measure_worth(problem, solver_options(config), should_stop=should_stop, **how)
         if worth is not None:
             about = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name}

@@ -38,7 +38,6 @@ def federate_worth(
     *,
     metric: str | None = None,
     label_party: str | None = None,
-    exact: bool | None = None,
     say: Callable[[str], None] = print,
 ) -> Worth:
     """Train every coalition of parties elsewhere, and measure each on test rows."""
@@ -49,10 +48,11 @@ def federate_worth(
     setup = replace(setup, values=own)
     settings = make_config({**own, "test": str(test)}, setup.place)
     _check(setup, settings)
+    game.check_metric(metric)
     label, labels = game.party_number(label_party, setup.names, setup.place), open_labels(test)
     for line in seen_by_ids(open_labels(Path(settings.data)), labels, False):
         say(line)
-    plan = game.plan_coalitions(len(setup.names), game.chosen_exact(len(setup.names), metric, exact))
+    plan = game.plan_coalitions(len(setup.names))
     about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
     with setup.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
         problem, _ = problem_of(settings, setup.names, None)
@@ -82,7 +82,7 @@ def federate_worth(
             if coalition.members:
                 say(f"{done}/{total} coalitions: {' + '.join(runs[coalition.members][0].names)}")
 
-        how: Any = {"metric": metric, "label_party": label, "exact": exact, "monitor": told}
+        how: Any = {"metric": metric, "label_party": label, "monitor": told}
         worth = game.play(setup.names, problem.loss, train, **how)
         assert worth is not None  # nothing here is interrupted
         write_json(out / game.WORTH, {"test": test.resolve().name, **worth.to_json()})
