@@ -256,7 +256,7 @@ def test_data_that_fusion_is_not_for(tmp_path, capsys):
     write_blocks(tmp_path / "one", blocks[:1], y)
     for name, message in (
         ("weighted", "neither sample weights nor offsets"),
-        ("one", "two parties or more"),
+        ("one", "takes two or more"),
     ):
         code = run(
             "train", tmp_path / name, "--privacy", "fusion", "--epsilon", 1, "--quiet", "-o", tmp_path / "r"

@@ -142,13 +142,19 @@ def test_the_command_states_a_limit_and_shows_it(tmp_path, capsys):
 
 def test_words_for_an_owner(tmp_path):
     ledger = Ledger(tmp_path / "l")
-    assert spent_words(ledger, ACCOUNT, DELTA) == "nothing of these data"
+    assert spent_words(ledger.spent(ACCOUNT), DELTA) == "nothing of these data"
     ledger.charge(gaussian(1, 1.0), 1.0, DELTA)
-    assert spent_words(ledger, ACCOUNT, 0.1) == "epsilon 1 at delta 1e-05, in 1 release(s) of 1 run(s)"
+    spent = ledger.spent(ACCOUNT)
+    assert spent_words(spent, ledger.delta(0.1)) == "epsilon 1 at delta 1e-05, in 1 release(s) of 1 run(s)"
     assert limit_words(ledger).startswith("none stated; counts at delta 1e-05")
     ledger.state_limit(4.0, DELTA)
-    assert spent_words(ledger, ACCOUNT, 0.1) == "epsilon 1 of 4.0 at delta 1e-05, in 1 release(s) of 1 run(s)"
-    assert spent_words(ledger, Account("other", "shop"), 0.1) == "nothing of these data of 4.0 at delta 1e-05"
+    assert (
+        spent_words(spent, DELTA, ledger.most)
+        == "epsilon 1 of 4.0 at delta 1e-05, in 1 release(s) of 1 run(s)"
+    )
+    assert spent_words(ledger.spent(Account("other", "shop")), DELTA, 4.0).endswith(
+        "data of 4.0 at delta 1e-05"
+    )
 
 
 # --- totals

@@ -304,10 +304,11 @@ def test_weights_kappa_and_learners(tmp_path):
     assert [o["epsilon"] for o in statement["owners"]] == [1.0, 2.0]
     assert statement["bound"]["enforced"]
     # nothing is claimed where nothing is enforced
-    assumed = start_owner_run(settings_of(path, **{**PRIVATE, "bound": "assumed:1"}), tmp_path / "assumed")
-    assert not assumed["statement"]["claimed"]
-    assert [o["epsilon"] for o in assumed["statement"]["owners"]] == [None, None]
-    assert "No epsilon is claimed" in assumed["statement"]["sentence"]
+    exact = {**PRIVATE, "bound": None, "epsilon": "inf", "step": 0.1}
+    statement = start_owner_run(settings_of(path, **exact), tmp_path / "exact")["statement"]
+    assert (statement["claimed"], statement["bound"]["enforced"]) == (False, False)
+    assert [o["epsilon"] for o in statement["owners"]] == [None, None]
+    assert "No epsilon is claimed" in statement["sentence"]
     # Weights and learner.
     tmp_path = within(tmp_path)
     path, _ = write_owners(tmp_path / "o", sizes=(30, 60))

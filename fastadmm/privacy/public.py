@@ -8,6 +8,7 @@ randomised, once; the unbiased soft targets that parties then learn from keep th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,15 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.releases import Payment, Releases, digest_of
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
+
+
+def check_covered(settings: DifferentialPrivacy, **asked: tuple[bool, Any, str]) -> None:
+    """Refuse what a mode's theorems do not cover: by key: do they, its value, what they take."""
+    for key, (covered, value, takes) in asked.items():
+        if not covered:
+            raise ConfigError(
+                f"{key}: privacy mode {settings.mode!r} takes {takes}; not {value}: change it, or the mode"
+            )
 
 
 def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
