@@ -1,6 +1,5 @@
 """The forecast: the recursion against simulations and closed forms, bounds, coalitions, pilots."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from fastadmm.settings.owners import OwnerSettings
 from fastadmm.store.owner_file import open_owners
 
 from owners_data import write_owners
-from run_tools import printed, refused, run
+from run_tools import refused, run, told
 from scripts import script_of
 
 repetitions = script_of("bench/owner_repetitions.py")
@@ -143,9 +142,9 @@ def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
 def test_command_line(tmp_path, capsys):
     path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
     bound = ["--bound", "features:4", "--set", "target_bound=4"]
-    arguments = ["forecast", path, "--epsilon", "1,2", *bound, "--json"]
+    arguments = ["forecast", path, "--epsilon", "1,2", *bound]
     write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
-    document = json.loads(printed(capsys, *arguments, "--pilot", tmp_path / "public"))
+    document = told(capsys, *arguments, "--pilot", tmp_path / "public")
     assert document["pilot"] == "700 public rows"
     assert document["gap"]["total"] > 0
 

@@ -123,7 +123,7 @@ def test_what_is_out_of_range_leaves_with_noise_all_the_same(bad):
 
 
 # --- the solver
-def test_messages_are_certified_or_the_centre_with_noise(monkeypatch):
+def test_messages_are_certified_or_zeros_with_noise(monkeypatch):
     made = solver()
     made.prepare()
     party = made.parties[0]
@@ -401,10 +401,6 @@ def test_other_targets_and_scalings_are_refused(data, tmp_path):
 
 
 # --- ``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake
-def shown(capsys, *arguments):
-    return json.loads(printed(capsys, *arguments, "--json"))
-
-
 @pytest.mark.repeats
 def test_statement_and_audit_of_a_run(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(300, (4, 3))

@@ -46,15 +46,11 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
             "the hinge has no curvature to forecast with; forecast with --loss logistic, or give --curvature"
         )
         raise ConfigError(f"loss: {said}")
-    blocks, targets = [], []
-    for file in data.owners:
-        y = file.targets()
-        for start, block in file.iter_rows():
-            rows = clip_rows(block, bound.row_limit, l1=not bound.euclidean)
-            dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-            blocks.append(np.column_stack([dense, np.ones(len(dense))]) if intercept else dense)
-            targets.append(y[start : start + len(dense)])
-    X, y = np.concatenate(blocks).astype(float), np.concatenate(targets)
+    blocks = [block for file in data.owners for _, block in file.iter_rows()]
+    dense = [block if isinstance(block, np.ndarray) else block.toarray() for block in blocks]
+    X = clip_rows(np.concatenate(dense), bound.row_limit, l1=not bound.euclidean)
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    y = np.concatenate([file.targets() for file in data.owners])
     if not X.any():
         raise ConfigError("pilot: no curvature is left; its rows are all zeros")
     squared = loss.name == "squared"
@@ -315,12 +311,10 @@ def make_forecast(
         except ValueError:
             raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
         local = assumed_pilot(low, high, parameters, distance)
-    known = chosen.step is not None or chosen.smoothness is not None or math.isfinite(bound.row_norm)
-    if known or chosen.method not in ("auto", "constant", "adaptive") or loss.name == "hinge":
-        method, step, _ = default_step(chosen, loss, bound)
-    else:  # the pilot knows the curvature better than a bound that was not given
-        method = "constant" if chosen.method == "auto" else chosen.method
-        step = 1.0 / float(local.h.max())
+    told = chosen.step or chosen.smoothness or loss.name == "hinge"
+    if not told and math.isinf(bound.row_norm):  # the pilot knows the curvature better
+        chosen = replace(chosen, smoothness=float(local.h.max()))
+    method, step = default_step(chosen, loss, bound)
     return Forecast(members, local, replace(chosen, method=method), step, bound, kappa)
 
 

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 from fastadmm.privacy.accounting import noise_multiplier
+from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.settings.owners import OwnerSettings
 
 
@@ -150,16 +152,6 @@ def discrete_laplace_integers(
     return out
 
 
-def gaussian_steps(scale: float, size: int) -> np.ndarray:
-    """Whole Gaussian noise, int64 of shape (size,), by a key of this call alone."""
-    from fastadmm.kernels.gaussian_noise import grid_normal
-
-    key = np.frombuffer(os.urandom(32), dtype=np.uint32)
-    out = np.empty(size, dtype=np.int64)
-    grid_normal(key, np.zeros(3, dtype=np.uint32), scale, out, 0, size)
-    return out
-
-
 @dataclass(frozen=True)
 class Mechanism:
     """An owner's noise; by default none, for one that trains for itself or sets epsilon to infinity."""
@@ -185,10 +177,11 @@ class Mechanism:
         """Publish a sum, in multiples of the step; as it is without noise. Shapes: total, the result (p,)."""
         if not self.private:
             return total
+        if self.name == "gaussian":
+            level = Calibration(self.scale * self.step, self.step, math.inf)
+            return NoiseSource().release(total, level, 0, Engine(1)).values
         steps = np.rint(total / self.step).astype(np.int64)
-        if self.name == "laplace":
-            return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
-        return (steps + gaussian_steps(self.scale, len(total))) * self.step
+        return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
 
 
 def owner_weights(weights: str, sizes: Sequence[int], variances: np.ndarray) -> np.ndarray:

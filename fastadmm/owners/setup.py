@@ -116,18 +116,12 @@ class Setup:
     weights: np.ndarray  # of the owners' mean answers; they sum to 1
     method: str
     step: float
-    smoothness: float | None  # public bound on the objective's curvature
     noise_variance: float  # V: expected squared norm of the noise on the weighted answer
 
     @property
     def n_parameters(self) -> int:
         """p."""
         return self.owners[0].n_parameters
-
-    @property
-    def n_samples(self) -> int:
-        """Records of all owners."""
-        return sum(owner.n_samples for owner in self.owners)
 
     def learner(self) -> Learner:
         """A learner before its first query."""
@@ -147,7 +141,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         epsilons[names.index(settings.learner)] = math.inf
     bound = mechanism.make_bound(settings, loss, data.owners[0].n_features)
     check_asked(settings, bound, epsilons)
-    method, step, smoothness = default_step(settings, loss, bound)
+    method, step = default_step(settings, loss, bound)
     kappa = data.kappa  # one record can be with so many owners: each may spend the kappa-th part
     owners = [
         Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
@@ -159,7 +153,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         raise ConfigError(f"weights: {said}; use size")
     weights = mechanism.owner_weights(settings.weights, [owner.n_samples for owner in owners], variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
-    return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
+    return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, noise)
 
 
 def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
@@ -179,8 +173,8 @@ def check_asked(settings: OwnerSettings, bound: Bound, epsilons: Sequence[float]
         raise ConfigError(f"rounds: {settings.rounds} is too few for {settings.method}; give {least} or more")
 
 
-def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
-    """Method, step and public smoothness that a run uses."""
+def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float]:
+    """Method and step that a run uses."""
     method, beta = settings.method, settings.smoothness
     if method == "auto":
         method = "strongly_convex" if loss.name == "hinge" else "constant"
@@ -192,11 +186,11 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         if beta and method in ("constant", "adaptive") and settings.step > 2 / beta:
             said = f"is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
             raise ConfigError(f"step: {settings.step:g} {said}")
-        return method, settings.step, beta
+        return method, settings.step
     if method == "strongly_convex" and settings.lambda_ > 0:
-        return method, 1.0 / settings.lambda_, beta
+        return method, 1.0 / settings.lambda_
     if method in ("constant", "adaptive") and beta:
-        return method, 1.0 / beta, beta
+        return method, 1.0 / beta
     if method == "strongly_convex":
         raise ConfigError(f"lambda: {method} steps by 1 / lambda; give a positive one, or pass --step")
     raise ConfigError(
@@ -208,17 +202,17 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
 def describe_setup(setup: Setup) -> dict[str, Any]:
     """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
-    gaussian, owners = settings.mechanism == "gaussian", []
-    for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
-        owners.append(
-            {
-                "name": owner.name,
-                "n_samples": owner.n_samples,
-                "epsilon": epsilon if owner.answers.private else None,
-                "noise_scale": math.sqrt(owner.answers.variance) / owner.n_samples,
-                "weight": float(weight),
-            }
-        )
+    gaussian = settings.mechanism == "gaussian"
+    owners = [
+        {
+            "name": owner.name,
+            "n_samples": owner.n_samples,
+            "epsilon": epsilon if owner.answers.private else None,
+            "noise_scale": math.sqrt(owner.answers.variance) / owner.n_samples,
+            "weight": float(weight),
+        }
+        for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True)
+    ]
     claimed = any(owner.answers.private for owner in setup.owners)
     if not claimed:
         sentence = "No epsilon is claimed: answers are exact."

@@ -15,7 +15,7 @@ from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import FusionMessage, FusionParty
 from fastadmm.privacy.private_run import Model, PrivateRun, fit_alone
-from fastadmm.privacy.public import PublicLabels, check_covered, check_public_inputs, publish_labels
+from fastadmm.privacy.public import PublicLabels, check_covered, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -47,24 +47,21 @@ class FusionSolver(PrivateRun):
     def check(self) -> str:
         """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
         problem, options, settings = self.problem, self.options, self.settings
-        loss, parties, scheme = problem.loss.name, problem.n_parties, options.scheme
-        sampler, adjacency = settings.sampler, settings.adjacency
+        loss, parties, adjacency = problem.loss.name, problem.n_parties, settings.adjacency
+        own, names = settings.label_holder(problem.names), problem.names
         check_covered(
+            problem,
             settings,
             loss=(loss == "logistic", loss, "logistic, of two classes"),
             labels=(bool(np.isin(problem.y, (0.0, 1.0)).all()), "soft targets", "those of two classes"),
             parties=(parties > 1, parties, "two or more; one sends nothing anyway"),
             regularizer=(problem.is_ridge, "another, nor a constraint", "l2"),
             intercept=(problem.fit_intercept, "false", "true"),
-            scheme=(scheme == "auto", scheme, "auto, one round of its own"),
-            sampler=(sampler != "discrete", sampler, "grid"),
+            scheme=(options.scheme == "auto", options.scheme, "auto, one round of its own"),
+            sampler=(settings.sampler != "discrete", settings.sampler, "grid"),
             adjacency=(adjacency == "replace_one", adjacency, "replace_one, which covers zero_out"),
+            label_party=(own in names, repr(own), f"one of {', '.join(names)}"),
         )
-        check_public_inputs(problem, settings)
-        own = settings.label_holder(problem.names)
-        if own not in problem.names:
-            choices = ", ".join(problem.names)
-            raise ConfigError(f"label_party: no party is called {own!r}; choose among {choices}")
         self.holder = problem.names.index(own)
         self.unproved.pop(own, None)  # it sends nothing about its columns, however they were prepared
         self.settings.refuse_unproved(self.unproved)

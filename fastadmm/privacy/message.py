@@ -29,7 +29,6 @@ from fastadmm.privacy.message_party import (
 from fastadmm.privacy.private_run import Model, PrivateRun, late_fusion
 from fastadmm.privacy.public import (
     check_covered,
-    check_public_inputs,
     curvature_unit,
     publish_labels,
 )
@@ -64,6 +63,7 @@ class MessageSolver(PrivateRun):
         # Other losses do not keep their mean at soft targets.
         soft = settings.label_epsilon is None or named in ("logistic", "squared")
         check_covered(
+            problem,
             settings,
             regularizer=(problem.is_ridge, "another, nor a constraint", "l2 and its own privacy.ball"),
             loss=(proved, named, "a smooth convex one with one number per record"),
@@ -72,7 +72,6 @@ class MessageSolver(PrivateRun):
             x_update=(update in ("auto", "gram"), update, "gram"),
             label_epsilon=(soft, named, "it with the loss logistic or squared"),
         )
-        check_public_inputs(problem, settings)
         settings.refuse_unproved(self.unproved)
         return "the label holder"
 
@@ -255,7 +254,5 @@ def private_solver(
     **common: Any,
 ) -> FusionSolver | MessageSolver:
     """The solver of a mode that is not "none"."""
-    if isinstance(settings, FusionPrivacy):
-        return FusionSolver(problem, options, settings, releases=messages, data=data, **common)
-    assert isinstance(settings, MessagePrivacy)
-    return MessageSolver(problem, options, settings, releases=messages, **common)
+    kind = FusionSolver if isinstance(settings, FusionPrivacy) else MessageSolver
+    return kind(problem, options, settings, releases=messages, data=data, **common)

@@ -10,7 +10,7 @@ theorem of ``docs/privacy.md``, with formula and proof there; tests search for c
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,11 +85,6 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     return _least((min(value, target_norm), "T4"))
 
 
-def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
-    """Add what a solver may be off on both neighbours: ``docs/privacy.md#t6-inexact-solver``."""
-    return Sensitivity(sensitivity.value + 2.0 * slack, sensitivity.theorem)
-
-
 def solver_error(residual_norm: float, mu: float) -> float:
     """Certified error of a computed x-update: ``docs/privacy.md#t6-inexact-solver``."""
     return residual_norm / (2.0 * math.sqrt(mu))
@@ -120,7 +115,8 @@ def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> 
         exact = zero_out_sensitivity(ball, target, mu, settings.message_clip)
     else:
         exact = column_sensitivity(1.0, target * math.sqrt(n_samples), mu, ball)
-    return slack_sensitivity(exact, solver_slack(settings, mu, n_samples))
+    # What a solver may be off on both neighbours: docs/privacy.md#t6-inexact-solver.
+    return replace(exact, value=exact.value + 2.0 * solver_slack(settings, mu, n_samples))
 
 
 def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
@@ -135,7 +131,7 @@ def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
 def clip_rows(matrix: Any, limit: float = 1.0, *, l1: bool = False) -> Any:
     r"""Rows of l2 (or l1) norm at most a limit, scaled down to it. Shapes: matrix, result (N, d)."""
     sparse = sp.issparse(matrix)
-    rows = sp.csr_array(matrix, dtype=float, copy=True) if sparse else np.asarray(matrix, dtype=float)
+    rows: Any = sp.csr_array(matrix, dtype=float, copy=True) if sparse else np.asarray(matrix, dtype=float)
     sums = np.asarray((abs(rows) if l1 else rows * rows).sum(axis=1))
     excess = np.maximum((sums if l1 else np.sqrt(sums)) / limit, 1.0)
     if not sparse:

@@ -230,10 +230,6 @@ class DifferentialPrivacy(Privacy):
         """How often each party sends."""
         return 1
 
-    def of_any_parties(self) -> Self:
-        """The same for parties of other names."""
-        return self
-
     def check_samples(self, n_samples: int) -> None:
         """Refuse a delta that would let one whole record be published."""
         if not self.delta < 1.0 / max(n_samples, 1):
@@ -310,11 +306,7 @@ class FusionPrivacy(DifferentialPrivacy):
         if self.adjacency == "column":
             raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
 
-    def of_any_parties(self) -> Self:
-        """The same for parties of other names."""
-        return self.with_(label_party=None)
-
-    def label_holder(self, names: Sequence[str]) -> str | None:
+    def label_holder(self, names: Sequence[str]) -> str:
         """The party that holds the labels."""
         return names[0] if self.label_party is None else self.label_party
 
