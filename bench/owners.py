@@ -377,7 +377,7 @@ def measure_forecast(data: Path) -> list[dict[str, Any]]:
     h, Q = np.linalg.eigh(X.T @ X / n)
     theta = np.linalg.solve(X.T @ X, X.T @ y)
     optimum = float(population.objective(theta[:, None])[0])
-    pilot = Pilot(h, -(Q.T @ theta), 2 * optimum, optimum, True, "all rows")
+    pilot = Pilot(h, -(Q.T @ theta), 2 * optimum, "all rows")
     found = []
     for mechanism in ("laplace", "gaussian"):
         for rounds in (10, 40):

@@ -198,8 +198,8 @@ def last_row_not_clipped(honest, rows):
 
 
 def exact_one_and_a_half(_, self, w):
-    b, c = self.settings.message_clip, self.settings.message_center
-    return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
+    b = 1.5 * self.settings.message_clip
+    return np.clip(self.solve(w), -b, b)
 
 
 def target_three_times(_, self, w):

@@ -91,8 +91,8 @@ def test_honest_code(runs, mode):
 @pytest.mark.parametrize(
     "settings",
     [
-        Privacy(mode="message", epsilon=0.3, delta=1e-6, rounds=2, adjacency="zero_out", message_center=0.5),
-        Privacy(mode="message", epsilon=4.0, delta=1e-3, message_clip=None, shrink=False, label_epsilon=2.0),
+        Privacy(mode="message", epsilon=0.3, delta=1e-6, rounds=2, adjacency="zero_out"),
+        Privacy(mode="message", epsilon=4.0, delta=1e-3, message_clip=None, label_epsilon=2.0),
         Privacy(mode="fusion", epsilon=0.1, delta=1e-7, label_epsilon=0.5),
         Privacy(mode="fusion", epsilon=30.0, delta=1e-5),
     ],

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,8 +13,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.kernels.randomised_level import randomised_levels
 from fastadmm.privacy.accounting import delta_of, log_delta_of
 from fastadmm.privacy.fusion_mechanisms import (
-    _CLIPS,
-    _LEVELS,
+    _SHAPES,
     CONSTANT,
     MAX_EPSILON,
     NORM_QUERIES,
@@ -36,6 +36,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 ENGINE = Engine(1)
+LEVELS, CLIPS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32), (1.5, 1.75, 2.0, 2.5, 3.0, 3.5)
 
 
 def source(seed=0, party=1):
@@ -65,7 +66,38 @@ def exact_counts(epsilon, k):
 
 
 @pytest.mark.representatives(20)
-@pytest.mark.parametrize("k", _LEVELS)
+def probabilities(channel, score):
+    """Probability of each symbol, of shape (N, k), for scores of shape (N,)."""
+    last, numbers = channel.n_levels - 1, np.arange(channel.n_levels)
+    place = 0.5 * (np.clip((np.asarray(score) - channel.center) / channel.clip, -1.0, 1.0) + 1.0) * last
+    level = np.maximum(1.0 - abs(place[:, None] - numbers), 0.0)
+    return channel.keep * level + (1.0 - channel.keep) / channel.n_levels
+
+
+def best_shape(epsilon):
+    """Levels and clip whose symbols have the largest squared correlation with a Gaussian score."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(101)
+    weights, best = weights / weights.sum(), (-1.0, 0, 0.0)
+    for k, clip in itertools.product(LEVELS, CLIPS):
+        channel, v = Channel(epsilon, k, 0.0, clip), np.linspace(-1.0, 1.0, k)
+        p = probabilities(channel, nodes)
+        mean, second = p @ v / channel.keep, weights @ (p @ (v * v)) / channel.keep**2
+        quality = (weights @ (mean * nodes)) ** 2 / (second - (weights @ mean) ** 2)
+        if quality > best[0] * (1.0 + 1e-9):
+            best = quality, k, clip
+    return best[1:]
+
+
+def test_the_channel_chosen_from_public_numbers_is_what_a_search_finds():
+    ends = [*(least for least, _, _ in _SHAPES[1:]), MAX_EPSILON]
+    for (least, *_), end in zip(_SHAPES, ends):
+        for epsilon in (least or 0.02, 0.5 * (least + end), end - 0.02):
+            made = choose_channel(epsilon, -1.0, 2.0)
+            assert (made.n_levels, made.clip / 2.0, made.center) == (*best_shape(epsilon), -1.0)
+    assert choose_channel(40.0, -1.0, 2.0) == replace(made, epsilon=MAX_EPSILON)
+
+
+@pytest.mark.parametrize("k", LEVELS)
 @pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.0, 2.8, 7.0, MAX_EPSILON])
 def test_no_symbol_is_more_than_e_to_the_epsilon_likelier_for_one_record_than_for_another(epsilon, k):
     kept, anew = exact_counts(epsilon, k)
@@ -77,13 +109,13 @@ def test_no_symbol_is_more_than_e_to_the_epsilon_likelier_for_one_record_than_fo
 
 
 @given(
-    epsilon=st.floats(0.01, 12), k=st.sampled_from(_LEVELS), scores=st.lists(st.floats(-50, 50), min_size=2)
+    epsilon=st.floats(0.01, 12), k=st.sampled_from(LEVELS), scores=st.lists(st.floats(-50, 50), min_size=2)
 )
 @settings(max_examples=100, deadline=None)
 def test_symbol_probabilities_are_a_law_with_bounded_ratio_and_the_right_mean(epsilon, k, scores):
     channel = Channel(epsilon, k, -1.0, 2.0)
     score = np.array(scores)
-    p = channel.probabilities(score)
+    p = probabilities(channel, score)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     assert (p.max(axis=0) <= math.exp(epsilon) * p.min(axis=0) * (1 + 1e-12)).all()
     cut = np.clip(score, -3.0, 1.0)
@@ -123,15 +155,8 @@ def test_symbols_follow_their_law_in_a_channel_of_public_numbers():
         score = np.full(n, 1.3)
         levels = channel.release(score, source(k), 3, ENGINE)
         observed = np.bincount(levels, minlength=k) / n
-        np.testing.assert_allclose(observed, channel.probabilities(score[:1])[0], atol=5 / math.sqrt(n))
+        np.testing.assert_allclose(observed, probabilities(channel, score[:1])[0], atol=5 / math.sqrt(n))
         assert abs(channel.values(levels).mean() - 1.3) < 5 * channel.values(levels).std() / math.sqrt(n)
-    # Channel is chosen from public numbers and gets finer with epsilon.
-    chosen = [choose_channel(epsilon, -1.0, 2.0) for epsilon in (0.1, 0.7, 2.0, 4.0, 8.0, 40.0)]
-    sizes = [c.n_levels for c in chosen]
-    assert sizes[0] == 2
-    assert sizes == sorted(sizes)
-    assert all(c.center == -1.0 and c.clip / 2.0 in _CLIPS for c in chosen)
-    assert chosen[-1].epsilon == MAX_EPSILON
 
 
 # --- F1: the local model
@@ -256,9 +281,8 @@ def test_budget_is_spent_exactly(epsilon, public_norm):
     budget = fusion_budget(FusionPrivacy(epsilon=epsilon, row_norm=1.0 if public_norm else None))
     mu, symbol = budget.gdp, budget.symbol
     up = 1.0 / (1.0 + math.exp(-symbol))
-    delta = up * math.exp(log_delta_of(mu, epsilon - symbol)) + (1 - up) * math.exp(
-        log_delta_of(mu, epsilon + symbol)
-    )
+    terms = ((up, epsilon - symbol), (1.0 - up, epsilon + symbol))
+    delta = sum(p * math.exp(log_delta_of(mu, e)) for p, e in terms)
     assert delta == pytest.approx(1e-5, rel=1e-9)
     assert delta_of(mu, epsilon, (symbol,)) <= 1e-5
     assert (budget.norm == 0.0) == public_norm

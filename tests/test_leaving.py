@@ -205,11 +205,11 @@ def test_the_line_has_what_all_runs_of_a_ledger_spent(tmp_path, capsys):
         assert run("privacy", tmp_path / name) == 0
         rows = [line for line in capsys.readouterr().out.splitlines() if "ledger now" in line]
         assert len(rows) == 2  # of each party's columns
-        assert all("features" in row and row.endswith(", 2 run(s)") for row in rows)
+        assert all("features" in row and row.endswith("of 2 run(s)") for row in rows)
     said = read_records(tmp_path / "two").privacy
-    assert said.one_line().endswith("of 8.0 allowed")
+    assert " of 8.0 at delta " in said.one_line()
     together = re.search(
-        r"1 other run\(s\) in this ledger; all together epsilon ([\d.]+) at", said.one_line()
+        r"1 other run\(s\) in this ledger; all together epsilon ([\d.]+) of", said.one_line()
     )
     assert float(together[1]) > said.epsilon
     (tmp_path / "l.jsonl").unlink()

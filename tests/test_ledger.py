@@ -117,7 +117,7 @@ def test_a_draw_is_charged_once_at_its_cost(tmp_path):
     assert Ledger(path).charge(
         Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=secrets.token_hex(8)), 9.0, DELTA
     )
-    assert Ledger(path).spent("rows").releases == 2
+    assert Ledger(path).spent(Account("rows", "bank")).releases == 2
     # A charge is the same only at the same cost and on the same rows.
     tmp_path = within(tmp_path)
     path = tmp_path / "l"
@@ -125,7 +125,7 @@ def test_a_draw_is_charged_once_at_its_cost(tmp_path):
     with pytest.raises(PrivacyBudgetError, match="1 releases"):
         Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=1.0), 2.0, DELTA)
     assert Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2000.0), 9999.0, DELTA)
-    assert Ledger(path).spent("rows").pure == (2.0, 2000.0)
+    assert Ledger(path).spent(Account("rows", "bank")).pure == (2.0, 2000.0)
     assert Ledger(path).charge(Charge("run", "others", "bank", "model", pure=2.0), 2.0, DELTA)
     assert not Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0 * (1 + 1e-12)), 2.0, DELTA)
 
@@ -155,7 +155,7 @@ def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
     for charge in planned("two"):
         two.charge(drawn(charge), 2.0, DELTA)
     assert os.listdir(tmp_path) == ["l"]  # used up, so nothing is left of the reservations
-    assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
+    assert Ledger(tmp_path / "l").spent(Account("rows", "bank")).pure == (0.25,) * 8
 
 
 def test_plans_are_kept_apart_and_end_with_their_process(tmp_path):

@@ -137,19 +137,20 @@ def test_the_command_states_a_limit_and_shows_it(tmp_path, capsys):
     )
     assert "states its limit already" in refused(capsys, ExitCode.CONFIG, "privacy", path, "--set-limit", 4)
     assert told(capsys, "privacy", path) == {"limit": {"epsilon": 3.0, "delta": 1e-6}, "accounts": []}
-    assert run("privacy", tmp_path, "--set-limit", 4) != ExitCode.OK
-    assert "name the file of a ledger" in capsys.readouterr().err
+    assert "name the file" in refused(capsys, ExitCode.CONFIG, "privacy", tmp_path, "--set-limit", 4)
 
 
 def test_words_for_an_owner(tmp_path):
     ledger = Ledger(tmp_path / "l")
-    assert spent_words(ledger, ACCOUNT, DELTA) == "nothing of these data"
+    assert spent_words(ledger.spent(ACCOUNT), DELTA) == "nothing of these data"
     ledger.charge(gaussian(1, 1.0), 1.0, DELTA)
-    assert spent_words(ledger, ACCOUNT, 0.1) == "epsilon 1 at delta 1e-05, in 1 release(s) of 1 run(s)"
+    spent = ledger.spent(ACCOUNT)
+    assert spent_words(spent, ledger.delta(0.1)) == "epsilon 1 at delta 1e-05, in 1 release(s) of 1 run(s)"
     assert limit_words(ledger).startswith("none stated; counts at delta 1e-05")
     ledger.state_limit(4.0, DELTA)
-    assert spent_words(ledger, ACCOUNT, 0.1) == "epsilon 1 of 4.0 at delta 1e-05, in 1 release(s) of 1 run(s)"
-    assert spent_words(ledger, Account("other", "shop"), 0.1) == "nothing of these data of 4.0 at delta 1e-05"
+    assert spent_words(spent, DELTA, 4.0) == "epsilon 1 of 4.0 at delta 1e-05, in 1 release(s) of 1 run(s)"
+    unspent = ledger.spent(Account("other", "shop"))
+    assert spent_words(unspent, DELTA, ledger.most) == "nothing of these data of 4.0 at delta 1e-05"
 
 
 # --- totals

@@ -79,7 +79,7 @@ def test_bounded_features_are_those_of_scaled_rows(tmp_path):
     assert learner.theta == pytest.approx(expected, abs=1e-10)
     everything = np.concatenate([np.column_stack([X, np.ones(len(X))]) for X, _ in scaled])
     # the public smoothness is a bound on the true one
-    assert setup.smoothness >= np.linalg.eigvalsh(everything.T @ everything / len(everything))[-1]
+    assert 1.0 / setup.step >= np.linalg.eigvalsh(everything.T @ everything / len(everything))[-1]
 
 
 def test_algorithms_are_as_printed():
@@ -304,10 +304,11 @@ def test_weights_kappa_and_learners(tmp_path):
     assert [o["epsilon"] for o in statement["owners"]] == [1.0, 2.0]
     assert statement["bound"]["enforced"]
     # nothing is claimed where nothing is enforced
-    assumed = start_owner_run(settings_of(path, **{**PRIVATE, "bound": "assumed:1"}), tmp_path / "assumed")
-    assert not assumed["statement"]["claimed"]
-    assert [o["epsilon"] for o in assumed["statement"]["owners"]] == [None, None]
-    assert "No epsilon is claimed" in assumed["statement"]["sentence"]
+    exact = {**PRIVATE, "bound": None, "epsilon": "inf", "step": 0.1}
+    statement = start_owner_run(settings_of(path, **exact), tmp_path / "exact")["statement"]
+    assert (statement["claimed"], statement["bound"]["enforced"]) == (False, False)
+    assert [o["epsilon"] for o in statement["owners"]] == [None, None]
+    assert "No epsilon is claimed" in statement["sentence"]
     # Weights and learner.
     tmp_path = within(tmp_path)
     path, _ = write_owners(tmp_path / "o", sizes=(30, 60))
@@ -326,8 +327,8 @@ def test_weights_kappa_and_learners(tmp_path):
 
 def test_labels_that_are_not_classes(tmp_path, capsys):
     path, _ = write_owners(tmp_path / "o", task="regression")
-    assert run("owners", "train", path, "--loss", "hinge", "--epsilon", "1", "-o", tmp_path / "run") == 5
-    assert "needs labels of two classes (-1 and 1)" in capsys.readouterr().err
+    asked = ("owners", "train", path, "--loss", "hinge", "--epsilon", 1, "-o", tmp_path / "run")
+    assert "needs labels of two classes (-1 and 1)" in refused(capsys, 5, *asked)
 
 
 def test_queries_and_owners_that_do_not_fit(path, tmp_path):

@@ -94,7 +94,7 @@ def test_a_charged_release_that_is_missing_is_charged_again_or_refused(tmp_path)
     refuses(PrivacyBudgetError, "it would be 2", obtain, directory, Ledger(path), draws=draws)
     assert len(draws) == 1
     obtain(directory, Ledger(path), 2.0, draws=draws)
-    assert Ledger(path).spent("data of a").epsilon(0.0) == 2.0
+    assert Ledger(path).spent(COST.account).epsilon(0.0) == 2.0
     # A stored release whose ledger was lost is charged where it is used.
     obtain(directory, Ledger(tmp_path / "other"), draws=draws)
     assert len(draws) == 2

@@ -17,7 +17,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.party_file import _ROOT_KEYS
 from fastadmm.store.transform import Transform
 
-from run_tools import in_file, printed, refuses, run, told
+from run_tools import in_file, printed, refused, refuses, run, told
 
 N = 240
 
@@ -108,13 +108,11 @@ def test_a_run_that_could_claim_nothing_is_refused_before_anything_is_drawn(
     monkeypatch.setattr(drawn, lambda *_: pytest.fail("noise was set up"))
     ledger = tmp_path / "ledger.jsonl"
     arguments = ("train", parts / f"{name}.parts", "-o", tmp_path / "run", "--privacy", mode, "--quiet")
-    assert run(*arguments, "--epsilon", 1, "--ledger", ledger) == ExitCode.PRIVACY == 9
-    error = capsys.readouterr().err.strip()
+    error = refused(capsys, ExitCode.PRIVACY, *arguments, "--epsilon", 1, "--ledger", ledger)
     assert said in error
     assert "host: " in error or mode == "message"
     assert "--public-columns" in error
     assert "allow_infinite_epsilon = true" in error
-    assert "\n" not in error
     assert list(tmp_path.iterdir()) == []
     assert run(*arguments, "--epsilon", 1, "--dry-run") == ExitCode.PRIVACY  # nor is it planned
 

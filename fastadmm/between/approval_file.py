@@ -285,11 +285,13 @@ def listed(names: Sequence[str]) -> str:
     return textwrap.shorten(", ".join(names), _NAMES, break_on_hyphens=False, placeholder=" …")
 
 
-def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) -> str:
+def ledger_words(path: Path | None, data: PartyData, delta: float = _DELTA) -> str:
     """What a party's own ledger has charged to these data so far."""
-    if ledger is None:
+    if path is None:
         return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
-    return f"Spent so far, by your ledger: {spent_words(Ledger(ledger), feature_account(data), delta)}."
+    ledger = Ledger(path)
+    spent = spent_words(ledger.spent(feature_account(data)), ledger.delta(delta), ledger.most)
+    return f"Spent so far, by your ledger: {spent}."
 
 
 def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:

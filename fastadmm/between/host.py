@@ -29,7 +29,7 @@ from fastadmm.privacy.fusion_party import FusionParty
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_party import MessageParty
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.origins import why_no_labels, why_unproved
+from fastadmm.privacy.origins import why_unproved
 from fastadmm.privacy.releases import Books
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
@@ -201,8 +201,9 @@ class Host:
         settings = asked.with_(**{key: getattr(protection, key) for key in limits.OWNERS})
         why = "" if settings.public_scaling else why_unproved(data.steps)
         try:
-            settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})
-            settings.refuse_unproved({data.name: why} if why else {})
+            told = why and why_unproved(data.steps, labels=True)
+            settings.refuse_unproved({data.name: told}, labels=True)
+            settings.refuse_unproved({data.name: why})
         except PrivacyBudgetError as error:
             # The requester is told no more than of an owner who has not agreed.
             error.refusal = "privacy"

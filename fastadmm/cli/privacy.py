@@ -83,14 +83,21 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
         path.stat()
         is_ledger = not path.is_dir()
     if is_ledger:
-        from fastadmm.privacy.ledger import Ledger, account_table, describe_accounts, limit_words
+        from fastadmm.privacy.accounts import added
+        from fastadmm.privacy.ledger import Ledger, limit_words, spent_words
 
         ledger = Ledger(path)
         delta = ledger.delta(1e-5) if delta is None else delta
-        accounts = describe_accounts(ledger, delta)
+        accounts, rows = [], [("limit", limit_words(ledger))]
+        for charges in ledger.accounts():
+            spent, role = added(charges), charges[0].role
+            parties = sorted({charge.party for charge in charges})
+            counts = {"runs": spent.runs, "releases": spent.releases, "epsilon": spent.epsilon(delta)}
+            accounts.append({"role": role, "parties": parties, **counts})
+            whose = ", ".join(ascii(name)[1:-1] for name in parties)
+            rows.append((f"{role} of {whose}", spent_words(spent, delta)))
         limit = None if ledger.limit is None else asdict(ledger.limit)
         line = f"ledger {shown(path)}: {len(accounts)} account(s)"
-        rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
         document = {"limit": limit, "accounts": accounts}
         tell(as_json, document, lambda: aligned(line, rows), allow_nan=False)
         return

@@ -79,9 +79,9 @@ def saturated(values: np.ndarray, limit: float) -> np.ndarray:
     return np.clip(np.nan_to_num(values, nan=limit, posinf=limit, neginf=-limit), -limit, limit)
 
 
-def certified(message: np.ndarray, error: float, slack: float, center: float) -> np.ndarray:
-    """A message if its certificate holds, else its centre: ``docs/privacy.md#t6-inexact-solver``.
+def certified(message: np.ndarray, error: float, slack: float) -> np.ndarray:
+    """A message if its certificate holds, else zeros: ``docs/privacy.md#t6-inexact-solver``.
 
     Shapes: message (N,).
     """
-    return message if error <= slack else np.full_like(message, center)
+    return message if error <= slack else np.zeros_like(message)

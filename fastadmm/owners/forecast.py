@@ -17,7 +17,8 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import plain, shown
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.mechanism import Bound, OwnerLoss, get_loss, make_answers, make_bound, owner_weights
-from fastadmm.owners.setup import default_step, refuse_others, scaled
+from fastadmm.owners.setup import check_asked, default_step, refuse_others
+from fastadmm.privacy.sensitivity import clip_rows
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.solver.options import SolverOptions
@@ -33,25 +34,7 @@ class Pilot:
     h: np.ndarray  # of shape (p,): eigenvalues of the Hessian at the minimum, regularisation included
     e: np.ndarray  # of shape (p,): start (zero) minus minimum, in the eigenvectors
     residual: float
-    optimum: float  # objective at the minimum, for relative gaps
-    quadratic: bool  # whether the objective is a quadratic everywhere
     source: str  # where it is from, for people
-
-
-def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot:
-    """Pilot of least squares from ``sum [u, t][u, t]'``."""
-    gram, cross, square = moments[:-1, :-1] / n, moments[:-1, -1] / n, float(moments[-1, -1]) / n
-    p = len(cross)
-    h, vectors = np.linalg.eigh(gram + lam * np.eye(p))
-    positive = h > 1e-12 * max(h.max(), 1e-300)
-    if not positive.any():
-        raise ConfigError("pilot: no curvature is left; its rows are all zeros")
-    rotated = vectors.T @ cross
-    coordinates = np.where(positive, rotated / np.where(positive, h, 1.0), 0.0)
-    theta = vectors @ coordinates
-    residual = max(0.0, square - 2 * cross @ theta + theta @ gram @ theta)
-    optimum = 0.5 * residual + 0.5 * lam * float(theta @ theta)
-    return Pilot(np.maximum(h, 0.0), -coordinates, residual, optimum, True, source)
 
 
 def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
@@ -63,27 +46,22 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
             "the hinge has no curvature to forecast with; forecast with --loss logistic, or give --curvature"
         )
         raise ConfigError(f"loss: {said}")
-    blocks, targets = [], []
-    for file in data.owners:
-        y = file.targets()
-        for start, block in file.iter_rows():
-            rows = scaled(block, bound)
-            dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-            blocks.append(np.column_stack([dense, np.ones(len(dense))]) if intercept else dense)
-            targets.append(y[start : start + len(dense)])
-    X, y = np.concatenate(blocks).astype(float), np.concatenate(targets)
-    source = f"{len(y)} public rows"
-    if loss.name == "squared":
-        y = np.clip(y, -bound.target_limit, bound.target_limit)
-        everything = np.column_stack([X, y])
-        return _from_moments(everything.T @ everything, len(y), lam, source)
-    lam = max(lam, 1e-8)
-    problem = make_problem([X], (y > 0.0).astype(float), loss="logistic", lam=lam, fit_intercept=False)
-    fit = solve(problem, SolverOptions(gap=1e-12))
-    share = expit(X @ fit.weights[0])
-    hessian = (X.T * (share * (1.0 - share))) @ X / len(y) + lam * np.eye(X.shape[1])
-    h, vectors = np.linalg.eigh(hessian)
-    return Pilot(np.maximum(h, 0.0), -(vectors.T @ fit.weights[0]), 1.0, fit.objective, False, source)
+    blocks = [block for file in data.owners for _, block in file.iter_rows()]
+    dense = [block if isinstance(block, np.ndarray) else block.toarray() for block in blocks]
+    X = clip_rows(np.concatenate(dense), bound.row_limit, l1=not bound.euclidean)
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    y = np.concatenate([file.targets() for file in data.owners])
+    if not X.any():
+        raise ConfigError("pilot: no curvature is left; its rows are all zeros")
+    squared = loss.name == "squared"
+    y = np.clip(y, -bound.target_limit, bound.target_limit) if squared else (y > 0.0).astype(float)
+    problem = make_problem([X], y, loss=loss.name, lam=max(lam, 1e-8), fit_intercept=False)
+    theta = solve(problem, SolverOptions(gap=1e-12)).weights[0]
+    z = X @ theta
+    curvature = np.ones(len(y)) if squared else expit(z) * expit(-z)
+    residual = float(np.mean((z - y) ** 2)) if squared else 1.0
+    h, vectors = np.linalg.eigh((X.T * curvature) @ X / len(y) + lam * np.eye(X.shape[1]))
+    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), residual, f"{len(y)} public rows")
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
@@ -94,7 +72,7 @@ def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -
         raise ConfigError(f"curvature: {said}: {wanted}")
     h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
     e = np.full(n_parameters, distance / math.sqrt(n_parameters))
-    return Pilot(h, e, 1.0, 0.0, True, f"assumed curvature {low:g} to {high:g}")
+    return Pilot(h, e, 1.0, f"assumed curvature {low:g} to {high:g}")
 
 
 # --- the forecast
@@ -175,11 +153,7 @@ class Forecast:
     kappa: int = 1  # most owners with one and the same record
 
     def __post_init__(self) -> None:
-        settings = self.settings
-        if settings.rounds < 1 or (settings.method in PRINTED and settings.rounds < 2):
-            raise ConfigError(f"rounds: {settings.rounds} is too few")
-        if math.isinf(self.gradients.xi) and not all(math.isinf(own.epsilon) for own in self.members):
-            raise ConfigError("bound: gradients are unbounded; pass --bound clip:XI or features:R")
+        check_asked(self.settings, self.gradients, [member.epsilon for member in self.members])
 
     # --- noise ---------------------------------------------------------------------------------------------
 
@@ -244,23 +218,6 @@ class Forecast:
             kept = candidates[-1][0]
         return min(candidates, key=lambda found: found[1].total)
 
-    def warnings(self) -> list[str]:
-        """Where the forecast itself does not apply."""
-        texts = {
-            "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
-            "not move": self.settings.method == "algorithm1",
-            "weights by budget change the objective where owners differ: it is then their weighted mean": (
-                self.settings.weights == "budget"
-            ),
-            "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum": (
-                not self.pilot.quadratic
-            ),
-            "an adaptive step depends on the noise: forecast as the constant step it begins with": (
-                self.settings.method == "adaptive"
-            ),
-        }
-        return [text for text, holds in texts.items() if holds]
-
     def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
         """The whole forecast as plain values; infinities become None."""
         gap, best = self.gap(), self.best_rounds(most=most_rounds)
@@ -276,10 +233,8 @@ class Forecast:
             "curvature": [float(h.min()), float(h.max())],
             "pilot": self.pilot.source,
             "gap": gap.to_json(),
-            "relative": gap.training / self.pilot.optimum if self.pilot.optimum else None,
             "bound": self.bound(),
             "best_rounds": best.to_json(),
-            "warnings": self.warnings(),
             "best_coalition": {"owners": [m.name for m in coalition], "gap": coalition_gap.to_json()},
             "leave_out": [m.name for m in self.members if m.name not in chosen],
             "owners": [{**asdict(m), "marginal_value": self.marginal_value(m.name)} for m in self.members],
@@ -297,17 +252,11 @@ def parse_members(text: str) -> tuple[Member, ...]:
             own = Member(name, int(records), float(epsilon))
         except ValueError:
             own = Member("", 0, 0.0)
-        wrong = ""
-        if not own.name:
-            wrong = f"{part!r} is not name:records:epsilon, such as north:20000:1"
-        elif own.n_samples < 1:
-            wrong = f"{own.name!r} has {own.n_samples} rows; an owner needs at least one"
-        elif not own.epsilon > 0:
-            wrong = f"epsilon {own.epsilon:g} of {own.name!r} is not positive; inf means exact answers"
-        elif own.name in members:
-            wrong = f"{own.name!r} occurs twice"
-        if wrong:
-            raise ConfigError(f"owners: {wrong}")
+        if not own.name or own.name in members or own.n_samples < 1 or not own.epsilon > 0:
+            raise ConfigError(
+                f"owners: {part!r} is not name:records:epsilon, such as north:20000:1, each name once, "
+                "records and epsilon positive (inf: exact answers)"
+            )
         members[own.name] = own
     return tuple(members.values())
 
@@ -362,12 +311,10 @@ def make_forecast(
         except ValueError:
             raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
         local = assumed_pilot(low, high, parameters, distance)
-    known = chosen.step is not None or chosen.smoothness is not None or math.isfinite(bound.row_norm)
-    if known or chosen.method not in ("auto", "constant", "adaptive") or loss.name == "hinge":
-        method, step, _ = default_step(chosen, loss, bound)
-    else:  # the pilot knows the curvature better than a bound that was not given
-        method = "constant" if chosen.method == "auto" else chosen.method
-        step = 1.0 / float(local.h.max())
+    told = chosen.step or chosen.smoothness or loss.name == "hinge"
+    if not told and math.isinf(bound.row_norm):  # the pilot knows the curvature better
+        chosen = replace(chosen, smoothness=float(local.h.max()))
+    method, step = default_step(chosen, loss, bound)
     return Forecast(members, local, replace(chosen, method=method), step, bound, kappa)
 
 

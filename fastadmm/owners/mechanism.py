@@ -2,9 +2,9 @@ r"""How the gradient of one record is bounded, and the noise on an owner's answe
 
 ``clip:XI`` scales each record's gradient to norm at most Xi: where it does, the sum is no longer the gradient
 of the objective. ``features:R`` scales features (and the squared loss's targets), from which a bound on the
-gradient follows in the box of parameters. ``assumed:XI`` enforces nothing, and no epsilon is claimed. Norms
-are l1 for Laplace answers, l2 for Gaussian ones. The objective is per mean loss, and its penalty takes in the
-constant; the paper's squared loss, gradients and Xi are twice ours, its step constants half.
+gradient follows in the box of parameters. Norms are l1 for Laplace answers, l2 for Gaussian ones. The
+objective is per mean loss, and its penalty takes in the constant; the paper's squared loss, gradients and Xi
+are twice ours, its step constants half.
 
 An answer is a sum of bounded gradients, which replacing one record moves by at most :math:`\Delta = 2\Xi`. It
 is published in whole steps of a lattice, with whole noise, so that no low-order bit of the data survives:
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 from fastadmm.privacy.accounting import noise_multiplier
+from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.settings.owners import OwnerSettings
-
-KINDS = ("clip", "features", "assumed")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Bound:
 
     @property
     def enforced(self) -> bool:
-        """Whether it holds whatever the data are."""
-        return self.kind != "assumed"
+        """Whether there is one, which then holds whatever the data are."""
+        return math.isfinite(self.xi)
 
     def describe(self) -> str:
         """One sentence for people."""
@@ -55,7 +55,7 @@ class Bound:
                 f"each record's features are scaled to {norm} norm {self.row_limit:g}{target}, parameters "
                 f"stay within {self.theta_max:g}: {norm} norm of the gradient at most {self.xi:g}"
             )
-        return f"{norm} norm {self.xi:g} is assumed and not enforced: no epsilon is claimed"
+        return "nothing bounds a record's gradient"
 
 
 @dataclass(frozen=True)
@@ -97,27 +97,23 @@ def make_bound(settings: OwnerSettings, loss: OwnerLoss, n_features: int) -> Bou
     euclidean = settings.mechanism == "gaussian"
     target = math.inf if settings.target_bound is None else settings.target_bound
     if text is None:
-        return Bound("assumed", math.inf, euclidean, target, theta_max)
+        return Bound("none", math.inf, euclidean, target, theta_max)
     kind, _, number = text.partition(":")
     try:
         value = float(number)
     except ValueError:
         value = math.nan
-    if kind not in KINDS or not 0 < value < math.inf:
-        said = "is not clip:XI, features:R or assumed:XI with a positive number, such as clip:1"
+    if kind not in ("clip", "features") or not 0 < value < math.inf:
+        said = "is not clip:XI or features:R with a positive number, such as clip:1"
         raise ConfigError(f"bound: {text!r} {said}")
     if kind != "features":
         return Bound(kind, value, euclidean, target, theta_max)
     row = math.sqrt(value**2 + intercept) if euclidean else value + intercept
     slope = 1.0  # the largest
     if loss.name == "squared":
-        for name, limit, wanted in (
-            ("without a bound on the targets", target, "target_bound too"),
-            ("with theta_max = inf", theta_max, "a finite theta_max"),
-        ):
-            if math.isinf(limit):
-                said = f"features:R leaves the gradients of the squared loss unbounded {name}"
-                raise ConfigError(f"bound: {said}; give {wanted}, or clip:XI")
+        if math.isinf(target + theta_max):
+            said = f"with the squared loss needs target_bound and a finite theta_max, not {theta_max:g}"
+            raise ConfigError(f"bound: {text!r} {said}; give both, or clip:XI")
         # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
         slope = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0) + target
     return Bound(kind, slope * row, euclidean, target, theta_max, value, row)
@@ -156,16 +152,6 @@ def discrete_laplace_integers(
     return out
 
 
-def gaussian_steps(scale: float, size: int) -> np.ndarray:
-    """Whole Gaussian noise, int64 of shape (size,), by a key of this call alone."""
-    from fastadmm.kernels.gaussian_noise import grid_normal
-
-    key = np.frombuffer(os.urandom(32), dtype=np.uint32)
-    out = np.empty(size, dtype=np.int64)
-    grid_normal(key, np.zeros(3, dtype=np.uint32), scale, out, 0, size)
-    return out
-
-
 @dataclass(frozen=True)
 class Mechanism:
     """An owner's noise; by default none, for one that trains for itself or sets epsilon to infinity."""
@@ -191,10 +177,11 @@ class Mechanism:
         """Publish a sum, in multiples of the step; as it is without noise. Shapes: total, the result (p,)."""
         if not self.private:
             return total
+        if self.name == "gaussian":
+            level = Calibration(self.scale * self.step, self.step, math.inf)
+            return NoiseSource().release(total, level, 0, Engine(1)).values
         steps = np.rint(total / self.step).astype(np.int64)
-        if self.name == "laplace":
-            return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
-        return (steps + gaussian_steps(self.scale, len(total))) * self.step
+        return (steps + discrete_laplace_integers(int(self.scale), len(total))) * self.step
 
 
 def owner_weights(weights: str, sizes: Sequence[int], variances: np.ndarray) -> np.ndarray:

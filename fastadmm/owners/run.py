@@ -120,7 +120,7 @@ def _setup(settings: OwnerSettings, data: Owners, stream: bool) -> Setup:
 def _run(folder: RunFolder, identifier: str, setup: Setup, data: Owners, display: Display) -> dict[str, Any]:
     statement, learner = describe_setup(setup), setup.learner()
     display.note(
-        f"{setup.n_samples} records, {len(setup.owners)} owners "
+        f"{sum(o.n_samples for o in setup.owners)} records, {len(setup.owners)} owners "
         f"({', '.join(f'{o.name}: {o.n_samples}' for o in setup.owners)}), {setup.n_parameters} parameters"
     )
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")

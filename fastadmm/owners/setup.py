@@ -1,7 +1,7 @@
 """Owners, who answer gradient queries with noise and nothing else; and from settings and files to them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,11 +82,10 @@ class Owner:
         from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient
 
         bound, p = self.bound, self.n_parameters
-        unit = mechanism.lattice_unit(self.n_samples, bound.xi) if bound.enforced else 0.0
+        unit = mechanism.lattice_unit(self.n_samples, bound.xi)
         less = 1.0 - (p + 8) * 2.0**-52  # what kernels clip at: rounding cannot lead beyond the bounds
-        gradient_limit = bound.xi * less if bound.enforced else math.inf
         target_limit = bound.target_limit if self.loss.name == "squared" else math.inf
-        limits = bound.row_limit * less, target_limit, gradient_limit
+        limits = bound.row_limit * less, target_limit, bound.xi * less
         asked = self.loss.code, int(self.settings.intercept), bound.euclidean, *limits, unit
         total = np.zeros(p)
         for X, y in self.rows.pieces():
@@ -99,21 +98,6 @@ class Owner:
 
             total += sum(self.engine.map(work, row_ranges(len(y))), np.zeros(p))
         return total
-
-
-def scaled(X: Any, bound: Bound) -> Any:
-    """Rows brought into the ball of a ``features`` bound; a copy, shape (n, d)."""
-    if math.isinf(bound.row_limit):
-        return X
-    square = X * X if bound.euclidean else abs(X)
-    norms = np.asarray(square.sum(axis=1), dtype=np.float64).ravel()
-    norms = np.sqrt(norms) if bound.euclidean else norms
-    factor = bound.row_limit / np.maximum(norms, bound.row_limit)
-    if isinstance(X, np.ndarray):
-        return X * factor[:, None]
-    from scipy import sparse
-
-    return sparse.diags_array(factor) @ X
 
 
 # --- from settings and files to owners that can answer and a learner that can ask
@@ -132,18 +116,12 @@ class Setup:
     weights: np.ndarray  # of the owners' mean answers; they sum to 1
     method: str
     step: float
-    smoothness: float | None  # public bound on the objective's curvature
     noise_variance: float  # V: expected squared norm of the noise on the weighted answer
 
     @property
     def n_parameters(self) -> int:
         """p."""
         return self.owners[0].n_parameters
-
-    @property
-    def n_samples(self) -> int:
-        """Records of all owners."""
-        return sum(owner.n_samples for owner in self.owners)
 
     def learner(self) -> Learner:
         """A learner before its first query."""
@@ -162,13 +140,8 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
             raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
         epsilons[names.index(settings.learner)] = math.inf
     bound = mechanism.make_bound(settings, loss, data.owners[0].n_features)
-    if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
-        said = "gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
-        raise ConfigError(f"bound: {said}")
-    method, step, smoothness = default_step(settings, loss, bound)
-    if Learner(method, 1, settings.rounds, step=step).queries < 1:
-        said = f"{method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
-        raise ConfigError(f"rounds: {said}")
+    check_asked(settings, bound, epsilons)
+    method, step = default_step(settings, loss, bound)
     kappa = data.kappa  # one record can be with so many owners: each may spend the kappa-th part
     owners = [
         Owner(file.name, Rows(file, in_memory=in_memory), settings, loss, bound, e / kappa, kappa, engine)
@@ -180,7 +153,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
         raise ConfigError(f"weights: {said}; use size")
     weights = mechanism.owner_weights(settings.weights, [owner.n_samples for owner in owners], variances)
     noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
-    return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, smoothness, noise)
+    return Setup(settings, loss, bound, owners, epsilons, kappa, weights, method, step, noise)
 
 
 def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
@@ -191,8 +164,17 @@ def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
         raise ConfigError(f"target_bound: loss {loss.name!r} has none, loss 'squared' has; remove it")
 
 
-def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
-    """Method, step and public smoothness that a run uses."""
+def check_asked(settings: OwnerSettings, bound: Bound, epsilons: Sequence[float]) -> None:
+    """Refuse budgets of gradients that nothing bounds, and a method that would never ask."""
+    if math.isinf(bound.xi) and not all(map(math.isinf, epsilons)):
+        said = "gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
+        raise ConfigError(f"bound: {said}")
+    if settings.rounds < (least := 1 + (settings.method in PRINTED)):
+        raise ConfigError(f"rounds: {settings.rounds} is too few for {settings.method}; give {least} or more")
+
+
+def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float]:
+    """Method and step that a run uses."""
     method, beta = settings.method, settings.smoothness
     if method == "auto":
         method = "strongly_convex" if loss.name == "hinge" else "constant"
@@ -204,48 +186,36 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         if beta and method in ("constant", "adaptive") and settings.step > 2 / beta:
             said = f"is above 2/beta = {2 / beta:g}, where iterates can grow; give less"
             raise ConfigError(f"step: {settings.step:g} {said}")
-        return method, settings.step, beta
+        return method, settings.step
     if method == "strongly_convex" and settings.lambda_ > 0:
-        return method, 1.0 / settings.lambda_, beta
+        return method, 1.0 / settings.lambda_
     if method in ("constant", "adaptive") and beta:
-        return method, 1.0 / beta, beta
-    if method in PRINTED:
-        letter = "rho" if method == "algorithm1" else "c1"
-        wrong = f"step: the paper leaves {letter} of {method} to the user; pass --step"
-    elif method == "strongly_convex":
-        wrong = "lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda"
-    elif loss.name == "hinge":
-        wrong = f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or pass "
-        wrong += "--step"
-    else:
-        wrong = "step: a constant step needs the curvature of the objective, which clipped gradients do not "
-        wrong += "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
-        wrong += "features with --bound features:R"
-    raise ConfigError(wrong)
+        return method, 1.0 / beta
+    if method == "strongly_convex":
+        raise ConfigError(f"lambda: {method} steps by 1 / lambda; give a positive one, or pass --step")
+    raise ConfigError(
+        f"step: {method} with the {loss.name} loss and the bound {bound.kind!r} has no default; give "
+        "--step, or the key smoothness, or bound features of a smooth loss with --bound features:R"
+    )
 
 
 def describe_setup(setup: Setup) -> dict[str, Any]:
     """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
-    gaussian, owners = settings.mechanism == "gaussian", []
-    for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
-        claimed = bound.enforced and owner.answers.private
-        owners.append(
-            {
-                "name": owner.name,
-                "n_samples": owner.n_samples,
-                "epsilon": epsilon if claimed else None,
-                "epsilon_per_owner": owner.epsilon if claimed else None,
-                "noise_scale": math.sqrt(owner.answers.variance) / owner.n_samples,
-                "lattice": owner.answers.step / owner.n_samples,
-                "weight": float(weight),
-            }
-        )
-    claim = any(o["epsilon"] is not None for o in owners)
-    if not any(owner.answers.private for owner in setup.owners):
+    gaussian = settings.mechanism == "gaussian"
+    owners = [
+        {
+            "name": owner.name,
+            "n_samples": owner.n_samples,
+            "epsilon": epsilon if owner.answers.private else None,
+            "noise_scale": math.sqrt(owner.answers.variance) / owner.n_samples,
+            "weight": float(weight),
+        }
+        for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True)
+    ]
+    claimed = any(owner.answers.private for owner in setup.owners)
+    if not claimed:
         sentence = "No epsilon is claimed: answers are exact."
-    elif not bound.enforced:
-        sentence = f"No epsilon is claimed: {bound.describe()}."
     else:
         sentence = (
             "All answers of an owner together change their distribution by at most the factor e^epsilon"
@@ -257,7 +227,7 @@ def describe_setup(setup: Setup) -> dict[str, Any]:
     return {
         "unit": "one record of one owner",
         "adjacency": "replace-one",
-        "claimed": claim,
+        "claimed": claimed,
         "sentence": sentence,
         "mechanism": settings.mechanism,
         "delta": settings.delta if gaussian else 0.0,

@@ -51,7 +51,6 @@ def find_worst_pair(
     adjacency: str = "replace_one",
     kind: str = "message",
     starts: int = 24,
-    center: float = 0.0,
     rows: float = math.inf,
     longest: float = 1.0,
 ) -> WorstPair:
@@ -59,7 +58,7 @@ def find_worst_pair(
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(0)
-    low, high = (-math.inf, math.inf) if clip is None else (center - clip, center + clip)
+    low, high = (-math.inf, math.inf) if clip is None else (-clip, clip)
 
     def measure(
         gram: Gram, image: complex, before: complex, after: complex, goal: float
@@ -200,12 +199,11 @@ def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     if settings.adjacency == "column":
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
     ball, target, clip = settings.ball, settings.clip_of_targets, settings.message_clip
-    how = {"adjacency": settings.adjacency, "center": settings.message_center, "starts": 1}
-    rows = min(float(_ROWS), 0.8 / settings.delta)
+    how: Any = {"adjacency": settings.adjacency, "starts": 1, "rows": min(float(_ROWS), 0.8 / settings.delta)}
 
     def search(name: str, b: float, w: float, m: float, clip: float | None, longer: float = 1.0) -> Pair:
         longest = 1.0 if clip is None else min(1.0, clip / b)
-        pair = find_worst_pair(b, w, m, clip, **how, rows=rows, longest=longest)
+        pair = find_worst_pair(b, w, m, clip, **how, longest=longest)
         first, second, asked = concrete_rows(pair, w, longest)
         return name, longer * first, longer * second, asked
 

@@ -179,7 +179,7 @@ def _again(books: _Books, first: Any) -> str:
     tuning = books.run("second")[0].statement().tuning
     if wrong := books.too_little_charged(first, None, 3):
         return f"after another run: {wrong}"
-    told = max((float(text) for text in re.findall(r"epsilon ([\d.]+) at", tuning)), default=0.0)
+    told = max((float(text) for text in re.findall(r"together epsilon ([\d.]+)", tuning)), default=0.0)
     spent = max(cost.epsilon(books.settings) for cost in books.drawn(3))
     return too_little([("epsilon of all runs in the ledger, as stated", told, spent)], 1e-4)
 

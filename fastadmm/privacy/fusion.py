@@ -14,14 +14,11 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy import fusion_party
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import FusionMessage, FusionParty
-from fastadmm.privacy.private_run import Model, PrivateRun
-from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels
+from fastadmm.privacy.private_run import Model, PrivateRun, fit_alone
+from fastadmm.privacy.public import PublicLabels, check_covered, publish_labels
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement
-from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import solve
 
 Array = np.ndarray
 
@@ -50,30 +47,21 @@ class FusionSolver(PrivateRun):
     def check(self) -> str:
         """Refuse what the theorems do not cover, before anything is computed; who holds the labels."""
         problem, options, settings = self.problem, self.options, self.settings
-        mode = "privacy: mode 'fusion'"
-        if problem.loss.name != "logistic":
-            raise ConfigError(f"{mode} is for two classes and the logistic loss, not for {problem.loss.name}")
-        if not np.isin(problem.y, (0.0, 1.0)).all():
-            raise ConfigError(f"{mode} needs labels of two classes, not soft targets")
-        if problem.n_parties < 2:
-            raise ConfigError(f"{mode} needs two parties or more; one party sends nothing anyway")
-        if not problem.is_ridge:
-            raise ConfigError(f"{mode} has regularizer l2; leave out regularizer and constraint")
-        if not problem.fit_intercept:
-            raise ConfigError(f"{mode} fits an intercept; leave out intercept = false")
-        if options.scheme != "auto":
-            raise ConfigError(
-                f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}"
-            )
-        check_public_inputs(problem, settings)
-        if settings.sampler == "discrete":
-            raise ConfigError("sampler: 'discrete' is for mode 'message'; fusion takes 'grid'")
-        if settings.adjacency != "replace_one":
-            raise ConfigError("adjacency: mode 'fusion' is proved for 'replace_one', which covers 'zero_out'")
-        own = settings.label_holder(problem.names)
-        if own not in problem.names:
-            choices = ", ".join(problem.names)
-            raise ConfigError(f"label_party: no party is called {own!r}; choose among {choices}")
+        loss, parties, adjacency = problem.loss.name, problem.n_parties, settings.adjacency
+        own, names = settings.label_holder(problem.names), problem.names
+        check_covered(
+            problem,
+            settings,
+            loss=(loss == "logistic", loss, "logistic, of two classes"),
+            labels=(bool(np.isin(problem.y, (0.0, 1.0)).all()), "soft targets", "those of two classes"),
+            parties=(parties > 1, parties, "two or more; one sends nothing anyway"),
+            regularizer=(problem.is_ridge, "another, nor a constraint", "l2"),
+            intercept=(problem.fit_intercept, "false", "true"),
+            scheme=(options.scheme == "auto", options.scheme, "auto, one round of its own"),
+            sampler=(settings.sampler != "discrete", settings.sampler, "grid"),
+            adjacency=(adjacency == "replace_one", adjacency, "replace_one, which covers zero_out"),
+            label_party=(own in names, repr(own), f"one of {', '.join(names)}"),
+        )
         self.holder = problem.names.index(own)
         self.unproved.pop(own, None)  # it sends nothing about its columns, however they were prepared
         self.settings.refuse_unproved(self.unproved)
@@ -107,7 +95,8 @@ class FusionSolver(PrivateRun):
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
-        self.own = self._own_fit()
+        # The label holder by itself, on true labels.
+        self.own = fit_alone(problem, problem.blocks[self.holder], self.options.n_threads)
         with self.engine.limited():
             sent = [self.messages[m] for m in self.others]
             self.fit = fit_scores(problem, self.holder, self.labels.classes, self.own, sent, self.engine)
@@ -121,15 +110,6 @@ class FusionSolver(PrivateRun):
         if len(message.model.weights) != width:
             raise FormatError(f"message of {name}: {len(message.model.weights)} weights for {width} columns")
         return message
-
-    def _own_fit(self) -> tuple[Array, float]:
-        """The label holder by itself, on true labels."""
-        problem = self.problem
-        alone = make_problem([problem.blocks[self.holder]], problem.y, lam=problem.lam)
-        # Rounds of one direction, as anywhere: what it does must not depend on what one process may pool.
-        options = SolverOptions(gap=1e-6, max_rounds=500, directions="one", n_threads=self.options.n_threads)
-        result = solve(alone, options)
-        return result.weights[0], result.intercept
 
     def _record(self) -> RoundRecord:
         """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""

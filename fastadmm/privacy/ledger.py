@@ -30,7 +30,7 @@ from typing import Any
 from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors, write_all
 from fastadmm.files.modes import lock_file
-from fastadmm.privacy.accounts import FEATURES, TOLERANCE, Account, Book, Charge, Spent, added
+from fastadmm.privacy.accounts import TOLERANCE, Account, Book, Charge, Spent, added
 from fastadmm.privacy.ledger_file import LedgerFile, Limit
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -115,13 +115,9 @@ class Ledger:
         """Whether this very release was charged already, at this cost."""
         return any(charge.same(other) for other in self.planned(charge))
 
-    def spent(self, data: Account | str, run: str | None = None) -> Spent:
+    def spent(self, account: Account, run: str | None = None) -> Spent:
         """What has been charged to one account."""
-        if isinstance(data, str):
-            found = [c for c in self._book.charges if c.rows == data and c.role == FEATURES]
-        else:
-            found = self._book.of(data)
-        return added([c for c in found if run in (None, c.run)])
+        return added([c for c in self._book.of(account) if run in (None, c.run)])
 
     def accounts(self) -> list[list[Charge]]:
         """All charges, those of one account together; the oldest account first."""
@@ -265,24 +261,27 @@ def refuse_to_forget(path: Path) -> None:
         )
 
 
+def spent_words(spent: Spent, delta: float, most: float = math.inf) -> str:
+    """What was spent, of what is allowed, in one line, for an owner who is to decide about more."""
+    allowed = f" of {most!r}" if math.isfinite(most) else ""
+    if not spent.releases:
+        return "nothing of these data" + (f"{allowed} at delta {delta!r}" if allowed else "")
+    epsilon = f"epsilon {rounded_up(spent.epsilon(delta))}{allowed} at delta {delta!r}"
+    return f"{epsilon}, in {spent.releases} release(s) of {spent.runs} run(s)"
+
+
 def other_runs(
-    ledger: Ledger,
-    data: Sequence[Account | str],
-    settings: DifferentialPrivacy,
-    labels: Account | None = None,
+    ledger: Ledger, data: Sequence[Account], settings: DifferentialPrivacy, labels: Account | None = None
 ) -> str:
     """What a ledger has charged to the same data in other runs, in words; empty for none."""
+    delta, most = ledger.delta(settings.delta), min(settings.budget, ledger.most)
     spent = [found for found in map(ledger.spent, data) if found.runs > 1]
     told = [found for found in [ledger.spent(labels)] if found.runs > 1] if labels is not None else []
     if not (spent or told):
         return ""
-    parts = []
-    if spent:
-        delta, allowed = ledger.delta(settings.delta), min(settings.budget, ledger.most)
-        epsilon = rounded_up(max(found.epsilon(delta) for found in spent))
-        parts.append(f"epsilon {epsilon} at delta {delta!r}, of {allowed!r} allowed")
-    if told:
-        parts.append(f"label epsilon {rounded_up(math.fsum(told[0].pure))}")
+    largest = sorted(spent, key=lambda found: found.epsilon(delta))[-1:]
+    parts = [spent_words(found, delta, most) for found in largest]
+    parts += [f"label epsilon {rounded_up(math.fsum(found.pure))}" for found in told]
     runs = max(found.runs for found in (*spent, *told))
     return f"{runs - 1} other run(s) in this ledger; all together {', '.join(parts)}"
 
@@ -353,44 +352,3 @@ def limit_words(ledger: Ledger) -> str:
         at = "" if limit is None else f"; counts at delta {limit.delta!r}"
         return f"none stated{at}: what each run or approval says; state one with --set-limit EPSILON"
     return f"epsilon {limit.epsilon!r} at delta {limit.delta!r} for each account, as its owner stated"
-
-
-def spent_words(ledger: Ledger, account: Account, delta: float) -> str:
-    """What a ledger holds about some data, in one line, for an owner who is to decide about more."""
-    spent, at = ledger.spent(account), ledger.delta(delta)
-    most = f" of {ledger.most!r}" if math.isfinite(ledger.most) else ""
-    if not spent.releases:
-        return "nothing of these data" + (f"{most} at delta {at!r}" if most else "")
-    epsilon = f"epsilon {rounded_up(spent.epsilon(at))}{most} at delta {at!r}"
-    return f"{epsilon}, in {spent.releases} release(s) of {spent.runs} run(s)"
-
-
-def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
-    """The accounts of a ledger."""
-    numbers, described = {"": 0}, []
-    for charges in ledger.accounts():
-        rows = {numbers.setdefault(charge.rows, len(numbers)) for charge in charges}
-        spent = added(charges)
-        described.append(
-            {
-                "role": charges[0].role,
-                "rows": sorted(rows),
-                "parties": sorted({charge.party for charge in charges}),
-                "runs": spent.runs,
-                "releases": spent.releases,
-                "epsilon": spent.epsilon(delta),
-            }
-        )
-    return described
-
-
-def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[str, str]]:
-    """Accounts as a table of two columns: whose data they are, and what was spent."""
-    table = []
-    for account in accounts:
-        rows = ", ".join(str(number) for number in account["rows"] if number)
-        parties = ", ".join(ascii(name)[1:-1] for name in account["parties"])
-        whose = f"{account['role']} of {parties}, {f'rows {rows}' if rows else 'any rows'}"
-        epsilon = f"epsilon = {rounded_up(account['epsilon'])} at delta = {delta!r}"
-        table.append((whose, f"{epsilon}: {account['releases']} release(s) of {account['runs']} run(s)"))
-    return table

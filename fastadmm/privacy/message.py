@@ -18,7 +18,6 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, Threads
 from fastadmm.coordinator.admm.penalty_rule import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
-from fastadmm.errors import ConfigError
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
@@ -29,7 +28,7 @@ from fastadmm.privacy.message_party import (
 )
 from fastadmm.privacy.private_run import Model, PrivateRun, late_fusion
 from fastadmm.privacy.public import (
-    check_public_inputs,
+    check_covered,
     curvature_unit,
     publish_labels,
 )
@@ -59,28 +58,20 @@ class MessageSolver(PrivateRun):
     def check(self) -> str:
         """Refuse what the theorems do not cover, before anything is computed."""
         problem, options, settings = self.problem, self.options, self.settings
-        mode = "privacy: mode 'message'"
-        if not problem.is_ridge:
-            raise ConfigError(
-                f"{mode} has regularizer l2 and its own ball (privacy.ball); leave out "
-                "regularizer and constraint"
-            )
-        if problem.n_outputs != 1:
-            raise ConfigError(f"{mode} has one number per record and message, not one per class")
-        if not (problem.loss.smooth and problem.loss.convex):
-            raise ConfigError(f"{mode} needs a smooth convex loss, {problem.loss.name} is not")
-        if options.scheme not in ("auto", *_SCHEMES):
-            raise ConfigError(
-                f"scheme: privacy mode 'message' runs {' or '.join(_SCHEMES)}, not {options.scheme!r}"
-            )
-        if options.acceleration == "anderson" or options.x_update not in ("auto", "gram"):
-            raise ConfigError(f"{mode} has neither acceleration nor another x-update than gram")
-        check_public_inputs(problem, settings)
-        if settings.label_epsilon is not None and problem.loss.name not in ("logistic", "squared"):
-            raise ConfigError(  # there soft targets do not keep the mean of the loss
-                "label_epsilon: randomised labels go with the logistic or the squared loss, not with "
-                f"{problem.loss.name}"
-            )
+        loss, named, update = problem.loss, problem.loss.name, options.x_update
+        proved = problem.n_outputs == 1 and loss.smooth and loss.convex
+        # Other losses do not keep their mean at soft targets.
+        soft = settings.label_epsilon is None or named in ("logistic", "squared")
+        check_covered(
+            problem,
+            settings,
+            regularizer=(problem.is_ridge, "another, nor a constraint", "l2 and its own privacy.ball"),
+            loss=(proved, named, "a smooth convex one with one number per record"),
+            scheme=(options.scheme in ("auto", *_SCHEMES), options.scheme, " or ".join(_SCHEMES)),
+            acceleration=(options.acceleration != "anderson", options.acceleration, "none"),
+            x_update=(update in ("auto", "gram"), update, "gram"),
+            label_epsilon=(soft, named, "it with the loss logistic or squared"),
+        )
         settings.refuse_unproved(self.unproved)
         return "the label holder"
 
@@ -164,13 +155,9 @@ class MessageSolver(PrivateRun):
                 yield Exchange([Call(m, "settle", {"target": self._target(m)}) for m in parties])
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
-        """James and Stein's factor towards the public centre: a z-update believes less of a noisy message."""
-        if not self.settings.shrink:
-            return message
-        centre = self.settings.message_center
-        away = message - centre
-        square, noise = float(away @ away), len(message) * self.level.sigma**2
-        return centre + max(0.0, 1.0 - noise / max(square, 1e-300)) * away
+        """James and Stein's factor towards 0: a z-update believes less of a noisy message."""
+        square, noise = float(message @ message), len(message) * self.level.sigma**2
+        return max(0.0, 1.0 - noise / max(square, 1e-300)) * message
 
     def _record(self) -> RoundRecord:
         """What the coordinator can say of a round: figures of z and of noisy messages, no certificate."""
@@ -267,7 +254,5 @@ def private_solver(
     **common: Any,
 ) -> FusionSolver | MessageSolver:
     """The solver of a mode that is not "none"."""
-    if isinstance(settings, FusionPrivacy):
-        return FusionSolver(problem, options, settings, releases=messages, data=data, **common)
-    assert isinstance(settings, MessagePrivacy)
-    return MessageSolver(problem, options, settings, releases=messages, **common)
+    kind = FusionSolver if isinstance(settings, FusionPrivacy) else MessageSolver
+    return kind(problem, options, settings, releases=messages, data=data, **common)

@@ -156,7 +156,7 @@ class MessageParty(PrivateParty):
         self.weights = np.nan_to_num(vectors @ coordinates)
         message = self.block.product(self.weights, self.engine)
         error = self._certify(self.weights, nu, message, w)
-        return certified(message, error, self.slack, self.settings.message_center)
+        return certified(message, error, self.slack)
 
     def _certify(self, x: np.ndarray, nu: float, message: np.ndarray, w: np.ndarray) -> float:
         """T6 at the point of the sphere (or ball) next to x, plus what lies between the two: rounding."""
@@ -173,9 +173,8 @@ class MessageParty(PrivateParty):
 
     def exact(self, w: np.ndarray) -> np.ndarray:
         """The clipped message before noise, of shape (N,); only :meth:`noised` and audits may see it."""
-        message = self.solve(w)
-        b, c = self.settings.message_clip, self.settings.message_center
-        return message if b is None else np.clip(message, c - b, c + b)
+        message, b = self.solve(w), self.settings.message_clip
+        return message if b is None else np.clip(message, -b, b)
 
     def charge(self, number: int) -> Charge:
         """What the message of a round costs."""

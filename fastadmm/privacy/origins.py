@@ -57,29 +57,25 @@ def together(field: str, parts: Iterable[Constants]) -> Constants:
     return Constants((field,), what[0] + more, "private", private[0].labels)
 
 
-def private_constants(steps: Iterable[Any]) -> list[str]:
-    """What comes from private rows, exactly: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
-    return [c.what for step in steps for c in declared(step) if c.origin == "private"]
+def private_constants(steps: Iterable[Any], *, labels: bool = False) -> list[str]:
+    """What comes from private rows, exactly, or of it what comes from all labels besides.
+
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    found = [c for step in steps for c in declared(step) if c.origin == "private"]
+    return [c.what for c in found if c.labels or not labels]
 
 
-def label_constants(steps: Iterable[Any]) -> list[str]:
-    """What was computed from all labels besides: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
-    return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
+#: Why nothing is proved of a party's features, or (True) of labels, and what to do.
+_UNPROVED = {
+    False: "computed from the private rows, so one record moves the rows of others; convert anew with "
+    "--public-columns, or, if these constants are public, say --set privacy.public_scaling=true",
+    True: "made from all labels, so no label_epsilon is proved: leave label_epsilon out, or train on columns "
+    "without bins",
+}
 
 
-def why_unproved(steps: Iterable[Any]) -> str:
-    """Why no epsilon is proved for a party's columns; empty where one is."""
-    why = (
-        "computed from the private rows, so one record moves the rows of others; convert anew with "
-        "--public-columns, or, if these constants are public, say --set privacy.public_scaling=true"
-    )
-    return f"{', '.join(what)}: {why}" if (what := private_constants(steps)) else ""
-
-
-def why_no_labels(steps: Iterable[Any]) -> str:
-    """Why no epsilon of labels is proved beside a party's columns; empty where one is."""
-    why = (
-        "made from all labels, so no label_epsilon is proved: leave label_epsilon out, or train on columns "
-        "without bins"
-    )
-    return f"{', '.join(what)}: {why}" if (what := label_constants(steps)) else ""
+def why_unproved(steps: Iterable[Any], *, labels: bool = False) -> str:
+    """Why no epsilon is proved for a party's columns, or of labels beside them; empty where one is."""
+    what = private_constants(steps, labels=labels)
+    return f"{', '.join(what)}: {_UNPROVED[labels]}" if what else ""

@@ -280,15 +280,17 @@ def other_fits(ledger: Ledger, solver: Any) -> str:
 
 
 # --- the result without sending anything: the baseline that every private result has to beat
+def fit_alone(problem: Problem, block: FeatureBlock, n_threads: int | None) -> tuple[np.ndarray, float]:
+    """Weights of shape (d,) and intercept of a party that has the labels and nothing but its own block."""
+    # Rounds of one direction, as anywhere: what it does must not depend on what one process may pool.
+    options = SolverOptions(gap=1e-6, max_rounds=500, directions="one", n_threads=n_threads)
+    one: dict[str, Any] = {"names": problem.names[:1], "test": None, "regularizers": [], "constraints": []}
+    result = solve(replace(problem, blocks=[block], **one), options)
+    return result.weights[0], result.intercept
+
+
 def late_fusion(problem: Problem, n_threads: int | None = None) -> Model:
     """Train every party by itself on labels and its own block, and add up the models; nothing is sent."""
-    options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
-    one: dict[str, Any] = {"names": problem.names[:1], "test": None, "regularizers": [], "constraints": []}
-
-    def fit(block: FeatureBlock) -> tuple[np.ndarray, float]:
-        result = solve(replace(problem, blocks=[block], **one), options)
-        return result.weights[0], result.intercept
-
-    found = [fit(block) for block in problem.blocks]
-    _, empty = fit(DenseBlock(np.zeros((problem.n_samples, 1))))
+    found = [fit_alone(problem, block, n_threads) for block in problem.blocks]
+    _, empty = fit_alone(problem, DenseBlock(np.zeros((problem.n_samples, 1))), n_threads)
     return [w for w, _ in found], sum(b for _, b in found) - (len(found) - 1) * empty

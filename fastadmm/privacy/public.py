@@ -8,6 +8,7 @@ randomised, once; the unbiased soft targets that parties then learn from keep th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +22,18 @@ from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 
-def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
-    """Refuse weights and offsets: ``docs/privacy.md#what-a-private-run-takes-as-public``."""
-    for what, found in (("sample_weight", (problem.weight != 1.0).any()), ("offset", problem.offset.any())):
-        if found:
+def check_covered(problem: Problem, settings: DifferentialPrivacy, **asked: tuple[bool, Any, str]) -> None:
+    """Refuse what theorems do not cover: by key, do they, its value, and what the mode takes instead.
+
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    public = "none, as public targets would give away the labels or rows that these were made from"
+    asked["sample_weight"] = bool((problem.weight == 1.0).all()), "these", public
+    asked["offset"] = not problem.offset.any(), "these", public
+    for key, (covered, value, takes) in asked.items():
+        if not covered:
             raise ConfigError(
-                f"{what}: privacy: mode {settings.mode!r} takes neither sample weights nor offsets: public "
-                "targets would give away the labels or rows that they were made from; remove them"
+                f"{key}: privacy mode {settings.mode!r} takes {takes}; not {value}: change it, or the mode"
             )
 
 

@@ -5,12 +5,12 @@ A party answers a public target w with :math:`m = A x^*`,
 .. math:: x^* = \arg\min_{\|x\| \le B} \tfrac12\|A x - w\|^2 + R(x), \qquad |w_i| \le W,
           \qquad \|a_i\| \le 1,
 
-R convex with modulus :math:`\mu`, and may clip each entry to [c - b, c + b]. Each function here is one
+R convex with modulus :math:`\mu`, and may clip each entry to [-b, b]. Each function here is one
 theorem of ``docs/privacy.md``, with formula and proof there; tests search for counter-examples.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def _least(*bounds: tuple[float, str]) -> Sensitivity:
 
 
 def zero_out_sensitivity(
-    ball: float, target: float, mu: float = 0.0, clip: float | None = None, center: float = 0.0
+    ball: float, target: float, mu: float = 0.0, clip: float | None = None
 ) -> Sensitivity:
     """Of a record set to zero: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``."""
     _check(ball, target, mu, clip)
@@ -50,8 +50,7 @@ def zero_out_sensitivity(
     t = 2.0 * ball if mu == 0.0 else min(2.0 * ball, excess / (2.0 * mu))
     bounds = [(math.sqrt(ball * ball + excess * t - mu * t * t), "T1")]
     if clip is not None:
-        own = min(clip + abs(center), 2.0 * clip)
-        bounds.append((math.hypot(own, (target + ball) / (2.0 * math.sqrt(1.0 + mu))), "T3"))
+        bounds.append((math.hypot(clip, (target + ball) / (2.0 * math.sqrt(1.0 + mu))), "T3"))
     return _least(*bounds)
 
 
@@ -86,11 +85,6 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     return _least((min(value, target_norm), "T4"))
 
 
-def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
-    """Add what a solver may be off on both neighbours: ``docs/privacy.md#t6-inexact-solver``."""
-    return Sensitivity(sensitivity.value + 2.0 * slack, sensitivity.theorem)
-
-
 def solver_error(residual_norm: float, mu: float) -> float:
     """Certified error of a computed x-update: ``docs/privacy.md#t6-inexact-solver``."""
     return residual_norm / (2.0 * math.sqrt(mu))
@@ -118,10 +112,11 @@ def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> 
     if settings.adjacency == "replace_one":
         exact = replace_one_sensitivity(ball, target, mu, settings.message_clip)
     elif settings.adjacency == "zero_out":
-        exact = zero_out_sensitivity(ball, target, mu, settings.message_clip, settings.message_center)
+        exact = zero_out_sensitivity(ball, target, mu, settings.message_clip)
     else:
         exact = column_sensitivity(1.0, target * math.sqrt(n_samples), mu, ball)
-    return slack_sensitivity(exact, solver_slack(settings, mu, n_samples))
+    # What a solver may be off on both neighbours: docs/privacy.md#t6-inexact-solver.
+    return replace(exact, value=exact.value + 2.0 * solver_slack(settings, mu, n_samples))
 
 
 def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
@@ -133,12 +128,13 @@ def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
         raise ConfigError(f"sensitivity: message clip {clip!r} must be positive and finite")
 
 
-def clip_rows(matrix: Any) -> Any:
-    r"""Rows of norm at most 1: each a becomes :math:`a / \max(1, \|a\|)`. Shapes: matrix, result (N, d)."""
-    if sp.issparse(matrix):
-        rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
-        lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
-        rows.data /= np.repeat(np.maximum(lengths, 1.0), np.diff(rows.indptr))
-        return rows
-    dense = np.asarray(matrix, dtype=np.float64)
-    return dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1.0)
+def clip_rows(matrix: Any, limit: float = 1.0, *, l1: bool = False) -> Any:
+    r"""Rows of l2 (or l1) norm at most a limit, scaled down to it. Shapes: matrix, result (N, d)."""
+    sparse = sp.issparse(matrix)
+    rows: Any = sp.csr_array(matrix, dtype=float, copy=True) if sparse else np.asarray(matrix, dtype=float)
+    sums = np.asarray((abs(rows) if l1 else rows * rows).sum(axis=1))
+    excess = np.maximum((sums if l1 else np.sqrt(sums)) / limit, 1.0)
+    if not sparse:
+        return rows / excess[:, None]
+    rows.data /= np.repeat(excess, np.diff(rows.indptr))
+    return rows

@@ -57,13 +57,15 @@ def audit_settings(
     if settings.sampler == "insecure_test":
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
     trials, publish = trials or _TRIALS, _MODES[settings.mode].publish_labels
+    if isinstance(settings, FusionPrivacy):
+        settings = settings.with_(label_party=None)  # the audit's parties have other names
     # The ledger shall not stop what is to be measured.
-    unlimited = settings.of_any_parties().with_(total_epsilon=game.UNLIMITED)
+    unlimited = settings.with_(total_epsilon=game.UNLIMITED)
     checks = [*recorded, *or_its_end("runs", lambda: _played(unlimited, mu, trials, note))]
     note("drawing labels")
     checks += or_its_end("labels", lambda: audit_labels(unlimited, trials, publish))
     note("comparing ledger and statement with releases")
-    checks += or_its_end("ledger and statement", lambda: audit_books(settings.of_any_parties()))
+    checks += or_its_end("ledger and statement", lambda: audit_books(settings))
     if len(checks) > MOST_TESTS:
         raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
     return checks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, write_json
 from fastadmm.files.seal import damaged
 from fastadmm.privacy.accounts import Account, label_account
-from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.origins import why_no_labels, why_unproved
+from fastadmm.privacy.ledger import Ledger, spent_words
+from fastadmm.privacy.origins import why_unproved
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.privacy.statement import PrivacyStatement, no_privacy, rounded_up
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.runs.config import recorded
 from fastadmm.runs.folder import document_in
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -61,7 +60,8 @@ def unproved_parties(settings: DifferentialPrivacy, partition: Partition) -> dic
     # The label holder sends nothing about its columns.
     holder = settings.label_holder([party.name for party in partition.parties])
     sending = [party for party in partition.parties if party.name != holder]
-    settings.refuse_told_labels({party.name: why_no_labels(party.steps) for party in sending})
+    told = {party.name: why_unproved(party.steps, labels=True) for party in sending}
+    settings.refuse_unproved(told, labels=True)
     found = {party.name: why_unproved(party.steps) for party in sending}
     return {name: why for name, why in found.items() if why}
 
@@ -117,10 +117,8 @@ def ledger_rows(run: Path) -> list[tuple[str, str]]:
         if any(charge.run == identifier for charge in charges):
             account = charges[-1].account
             spent = ledger.spent(account)
-            pure = spent.gdp == spent.rho == 0.0
-            epsilon = math.fsum(spent.pure) if pure else spent.epsilon(delta)
-            text = f"epsilon {rounded_up(epsilon)}" + ("" if pure else f" at delta {delta!r}")
-            rows.append((f"ledger now: {account.party}, {account.role}", f"{text}, {spent.runs} run(s)"))
+            text = spent_words(spent, delta if spent.total_gdp else 0.0)
+            rows.append((f"ledger now: {account.party}, {account.role}", text))
     return rows or [("ledger", f"{shown(file)} holds no charge of this run: what was spent is not known")]
 
 

@@ -40,9 +40,9 @@ class OwnerSettings:
         default="laplace",
     )
     bound: str | None = _budget(
-        "`clip:XI`, `features:R` or `assumed:XI`: how each record's gradient is bounded, see below; "
+        "`clip:XI` or `features:R`: how each record's gradient is bounded, see below; "
         "without it no finite ε is accepted",
-        "Bound on each record's gradient: clip:XI, features:R or assumed:XI (claims no epsilon).",
+        "Bound on each record's gradient: clip:XI or features:R.",
     )
     target_bound: float | None = _budget(
         "bound on the absolute target, for `features:R` with the squared loss",

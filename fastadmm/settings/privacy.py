@@ -30,6 +30,9 @@ ADJACENCIES: dict[str, str] = {
 #: Where noise comes from; only the first two are private.
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
+#: Settings of older versions, with the only value that there is now.
+_CONSTANTS = (("message_center", 0.0), ("shrink", True))
+
 _budget = partial(declare, "budget", panel=PANEL)
 
 #: A positive number beyond which squares overflow, or the accountant finds no root.
@@ -60,8 +63,6 @@ class _Settings(TypedDict, total=False):
     ball: float
     target_clip: float | None
     message_clip: float | None
-    message_center: float
-    shrink: bool
     model_share: float
     model_epsilon_max: float
     row_norm: float | None
@@ -138,7 +139,8 @@ class Privacy:
             If a key is unknown or a value wrong.
         """
         none = {key: setting.none or None for key, setting in settings_of_modes().items()}
-        given: dict[str, Any] = {k: None if value == none.get(k) else value for k, value in values.items()}
+        now = {key: value for key, value in values.items() if (key, value) not in _CONSTANTS}
+        given: dict[str, Any] = {k: None if value == none.get(k) else value for k, value in now.items()}
         try:
             return Privacy(**given)
         except ConfigError as error:
@@ -226,10 +228,6 @@ class DifferentialPrivacy(Privacy):
         """How often each party sends."""
         return 1
 
-    def of_any_parties(self) -> Self:
-        """The same for parties of other names."""
-        return self
-
     def check_samples(self, n_samples: int) -> None:
         """Refuse a delta that would let one whole record be published."""
         if not self.delta < 1.0 / max(n_samples, 1):
@@ -238,29 +236,22 @@ class DifferentialPrivacy(Privacy):
                 "publishing one record at random would satisfy it; choose a smaller one"
             )
 
-    def refuse_unproved(self, unproved: Mapping[str, str]) -> None:
-        """Refuse to begin a run that would claim an infinite epsilon, unless that is said to be wanted.
+    def refuse_unproved(self, unproved: Mapping[str, str], *, labels: bool = False) -> None:
+        """Refuse a run that would claim an infinite epsilon, unless that is said to be wanted; or of labels.
 
         Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
         """
+        wanted, more = self.label_epsilon is not None, ""
+        claim = f"label_epsilon {self.label_epsilon or 0.0:g} was asked for"
+        if not labels:
+            wanted = not self.allow_infinite_epsilon
+            more = "; or go on with epsilon = infinity by allow_infinite_epsilon = true"
+            claim = f"epsilon {self.epsilon:g} was asked for, but none is proved"
         # The tests' sampler claims nothing by construction: there is no claim to protect.
-        if self.allow_infinite_epsilon or self.sampler == "insecure_test":
-            return
-        for name, reason in unproved.items():
-            raise PrivacyBudgetError(
-                f"{name}: epsilon {self.epsilon:g} was asked for, but none is proved: {reason}; or go on "
-                "with epsilon = infinity by allow_infinite_epsilon = true"
-            )
-
-    def refuse_told_labels(self, told: Mapping[str, str]) -> None:
-        """Refuse to claim an epsilon of labels from which the columns of a party were made: why, by party."""
-        if self.label_epsilon is None or self.sampler == "insecure_test":
-            return
-        for name, reason in told.items():
-            if reason:
-                raise PrivacyBudgetError(
-                    f"{name}: label_epsilon {self.label_epsilon:g} was asked for: {reason}"
-                )
+        if wanted and self.sampler != "insecure_test":
+            for name, reason in unproved.items():
+                if reason:
+                    raise PrivacyBudgetError(f"{name}: {claim}: {reason}{more}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,17 +270,6 @@ class MessagePrivacy(DifferentialPrivacy):
     message_clip: float | None = _positive(
         'b, bound on each message entry (`message`); `"none"` for no clip', none="none", default=2.0
     )
-    message_center: float = _budget(
-        "c, centre of the message clip, public (`message`)", most=1e12, default=0.0
-    )
-    shrink: bool = _budget(
-        "shrink noisy messages towards c by James and Stein's factor (`message`)", default=True
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.message_clip is None and self.message_center != 0.0:
-            raise ConfigError("message_center: without message_clip there is no centre; remove it")
 
     @property
     def exchanges(self) -> int:
@@ -324,11 +304,7 @@ class FusionPrivacy(DifferentialPrivacy):
         if self.adjacency == "column":
             raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
 
-    def of_any_parties(self) -> Self:
-        """The same for parties of other names."""
-        return self.with_(label_party=None)
-
-    def label_holder(self, names: Sequence[str]) -> str | None:
+    def label_holder(self, names: Sequence[str]) -> str:
         """The party that holds the labels."""
         return names[0] if self.label_party is None else self.label_party
 
