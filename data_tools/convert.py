@@ -31,7 +31,6 @@ from fastadmm.data_tools.per_table import (
     PartyColumns,
     TableOptions,
     check_format_options,
-    equal_widths,
     is_widths,
     parse_widths,
     party_columns,
@@ -39,7 +38,6 @@ from fastadmm.data_tools.per_table import (
 )
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.h5file import compression_options
 
 if TYPE_CHECKING:
     from fastadmm.store.partition import Partition
@@ -58,7 +56,6 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     from fastadmm.store.partition import open_partition
 
     assert options.source is not None
-    compression_options(options.compression)
     _check_split(options)
     files, kind = source_files(options.source, options.format)
     check_format_options(kind, options, f"{files[0].shown}: ")
@@ -75,8 +72,6 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
     reader = open_matrix(kind, files, options, declared, scratch)
     split = partial(party_columns, options, reader.path, like=like)
-    if reader.n_features is not None:  # faults of the split are found before the data are read
-        split(reader.n_features)
     statistics = ColumnStatistics() if options.standardize else None
     scan = Scan([reader], Steps(progress, "reading", sum(file.size for file in files)), statistics)
     task, classes = options.task or "auto", None
@@ -109,7 +104,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
         parties = list(map(fitted, columns))
     blocks = partial(_blocks, reader, columns, parties, scan.n_rows)
     name = Path(reader.path).name
-    return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
+    return Plan(parties, blocks, labels, labels.task, name, scan.n_rows)
 
 
 def open_matrix(
@@ -131,12 +126,6 @@ def _check_split(options: TableOptions) -> None:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
     if not given:
         raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
-    if columns is not None and is_widths(columns):
-        parse_widths(columns)
-    if columns is not None and not columns.strip(" ,;"):
-        raise ConfigError("--columns is empty")
-    if parties is not None:
-        equal_widths(parties, max(parties, 1))
     if options.like is not None:
         refuse_fixed(options, "the partition", "features")
 

@@ -23,7 +23,7 @@ from fastadmm.data_tools.blocks import (
     write_planned,
 )
 from fastadmm.data_tools.column_types import column_notes, recognise
-from fastadmm.data_tools.columns import in_quotes, pieces
+from fastadmm.data_tools.columns import listed, pieces
 from fastadmm.data_tools.label_columns import labels_of, require_label
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
@@ -42,7 +42,6 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.encoder import CellReading, ColumnEncoding
-from fastadmm.store.h5file import compression_options
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.transform import Transform
 
@@ -179,8 +178,6 @@ class Planner:
             names = [own | {role} for own, role in zip(names, self.roles)]
         ids = id_columns(options.id, names)
         for id in filter(None, ids):
-            if id in options.drop:
-                raise ConfigError("--drop: the id and the label column cannot be dropped")
             if id == options.label:
                 raise ConfigError(f"--id and --label: both are {id!r}")
             if id in options.kinds:
@@ -259,10 +256,8 @@ class Planner:
         self.report += [note for table in self.tables for note in table.notes] + joined
         for k, table in enumerate(self.tables):
             if rest := self._unused(k):
-                self.report.append(
-                    f"{table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
-                    + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
-                )
+                what = "columns that training did not have, left out"
+                self.report.append(f"{table.path}: {what}: {listed(rest, 10)}")
         split = self.options.held_out
         if split is None:
             return self._of_rows(alignment.ids, alignment.digest, rows)
@@ -315,7 +310,7 @@ class Planner:
         ]
         return Plan(
             told, partial(_blocks, parties), labels, task, Path(self.paths[0]).name, len(ids),
-            None if plain else ids, digest, options.compression, self.report,
+            None if plain else ids, digest, self.report,
             {p.name: encoding.describe(p.table, p.encoder, p.rows) for p in parties},
         )  # fmt: skip
 
@@ -328,10 +323,8 @@ class Planner:
             names = parse_names(self.options.names, len(names))
         count = Counter(name for own in columns[first:] for name in own)
         if both := sorted(name for name in count if count[name] > 1):
-            listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
-            self.report.append(
-                f"columns that several tables have: {listed}: their features begin with the party's name"
-            )
+            what = f"columns that several tables have: {listed(both, 5)}"
+            self.report.append(f"{what}: their features begin with the party's name")
         parties = []
         for k, party in enumerate(names, start=first):
             if not columns[k]:
@@ -421,7 +414,6 @@ def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[lis
 
 
 def _check_options(options: TableOptions) -> None:
-    compression_options(options.compression)
     if options.source is None:
         alone = given_options(options, "columns", "parties", "features", "zero_based", "x_key", "y_key")
         if alone:
@@ -441,11 +433,6 @@ def _check_options(options: TableOptions) -> None:
             raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")
         if len(set(options.of_guest.values())) < len(options.of_guest):
             raise ConfigError(f"{beside[0]}: names a column that another option names, too")
-    if options.label in options.drop:
-        raise ConfigError("--drop: the id and the label column cannot be dropped")
-    if both := [name for name in options.kinds if name in options.drop]:
-        option = "--categorical" if both[0] in options.categorical else "--types"
-        raise ConfigError(f"{option}: {both[0]!r} is no feature column")
     if options.like is not None:
         refuse_fixed(options, "the partition or model")
 
@@ -455,5 +442,4 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)

@@ -105,7 +105,7 @@ def test_like_refuses_what_training_did_not_have(tmp_path):
     convert(tmp_path / "train", tmp_path / "a.parts", columns="2,1")
     (tmp_path / "labels").write_text("1 1:1\n3 1:1\n")
     (tmp_path / "wide").write_text("1 1:1\n2 4:1\n")
-    with pytest.raises(InputError, match="label '3' is neither '1' nor '2'"):
+    with pytest.raises(InputError, match="label '3' is none of the classes of training; there are: 1, 2"):
         convert(tmp_path / "labels", tmp_path / "o", like=tmp_path / "a.parts")
     with pytest.raises(InputError, match="line 2: index '4' is out of range: there are 3 features"):
         convert(tmp_path / "wide", tmp_path / "o", like=tmp_path / "a.parts")
@@ -326,10 +326,10 @@ def test_nothing_among_parts_is_left_out_silently(tmp_path):
     convert(folder, tmp_path / "o", parties=2)
     other = folder / "b.svm"
     for make, told in (
-        (lambda: other.symlink_to("nowhere"), r"b\.svm: no such file"),
+        (lambda: other.symlink_to("nowhere"), r"b\.svm: .*No such file"),
         (
             other.mkdir,
-            r"b\.svm: is a directory",
+            r"b\.svm: .*is a directory",
         ),
     ):
         make()
@@ -381,7 +381,6 @@ def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
     (folder / "_SUCCESS").touch()
     (folder / ".part-00000.crc").write_bytes(b"crc")
     (folder / f"part-00004.{kind}").touch()
-    Path(f"{folder}/part-00005.{kind}.gz").write_bytes(gzip.compress(b""))
     label = [] if kind == "svm" else ["--label", "y"]
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "a.parts") == 0
     assert run("convert", whole, "--parties", 1, *label, "-o", tmp_path / "b.parts") == 0
@@ -390,15 +389,3 @@ def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
         part.write_bytes(b"")
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
     assert "spark: all parts are empty: give a data file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("linked", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
-def test_a_part_is_not_counted_twice(tmp_path, capsys, linked):
-    """``latest.svm`` beside the part that it is another name of."""
-    folder = tmp_path / "p"
-    folder.mkdir()
-    (folder / "a.svm").write_text("1 1:1\n0 1:2\n")
-    linked(folder / "latest.svm", folder / "a.svm")
-    for source in (folder, folder / "*.svm"):
-        assert run("convert", source, "--parties", 1, "-o", tmp_path / "a.parts") == 3
-        assert "latest.svm: is the same file as a.svm; remove one" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from fastadmm.data_tools.per_table import (
     parse_widths,
     split_names,
 )
-from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.errors import ConfigError, InputError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,24 +208,3 @@ def test_statistics_of_late_columns_and_transforms():
     rows = transform.apply(sparse.csr_array(party.take(X))).toarray()
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
     assert fit_transform_of(party.columns, "dense", None, "none").is_identity
-
-
-# --- synthetic data --------------------------------------------------------------------------------------
-def test_synthetic():
-    blocks, y, weights = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
-    again, y_again, _ = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
-    assert [block.shape for block in blocks] == [(300, 3), (300, 5)]
-    assert all(sparse.issparse(block) for block in blocks)
-    assert (blocks[1] - again[1]).nnz == 0
-    np.testing.assert_array_equal(y, y_again)
-    assert set(y) == {0.0, 1.0}
-    z = sum(block @ x for block, x in zip(blocks, weights))
-    assert np.std(z) == pytest.approx(2.0)
-    assert np.mean((z > 0) == y) > 0.7
-
-    blocks, y, weights = make_vertical_regression(200, [4, 4, 4], seed=0, noise=0.0, duplicate=True)
-    np.testing.assert_array_equal(blocks[0], blocks[2])
-    np.testing.assert_allclose(y, sum(block @ x for block, x in zip(blocks, weights)))
-    for wrong in ({"widths": []}, {"widths": [0]}, {"widths": [2], "density": 0.0}):
-        refuses(ValueError, "", make_vertical_regression, 5, **wrong)
-    refuses(ValueError, "equal widths", make_vertical_regression, 5, [1, 2], duplicate=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +101,11 @@ def _index_fault(X: csr_array) -> tuple[int, str] | None:
     return None
 
 
+def first_twice(names: Iterable[str]) -> str:
+    """The first of some names that is given twice; ``""``: none."""
+    return next((name for name, count in Counter(names).items() if count > 1), "")
+
+
 def not_finite(value: float, place: str, row: int, column: int, name: str | None) -> InputError:
     """Return the error for a NaN or infinite value; `row` and `column` count from 0."""
     named = "" if name is None else f" ({name!r})"
@@ -184,8 +190,7 @@ class BlockFile:
         """The d names of the columns (read on first use)."""
         with self._open() as file:
             names = h5.read_strings(h5.require_group(file, "var"), "names")
-        if len(set(names)) != len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
+        if twice := first_twice(names):
             raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
         return names
 
@@ -249,18 +254,10 @@ class IdWriter:
             kind, values = "default", np.arange(self._n, self._n + n_rows, dtype=np.int64)
         else:
             values = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-            if values.shape != (n_rows,):
-                raise InputError(f"{self._place}: {values.shape} ids for {n_rows} rows; give one id per row")
-            if values.dtype.kind in "iu":
-                if values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
-                    raise InputError(f"{self._place}: id {values.max()} does not fit int64; give it as text")
-                kind, values = "int64", values.astype(np.int64)
-            elif values.dtype.kind in "UOT":
-                kind, values = "utf-8", values.astype(object)
-                for i, text in enumerate(values):
-                    h5.check_text(text, f"{self._place}: row {self._n + i + 1}")
-            else:
-                raise InputError(f"{self._place}: ids of type {values.dtype}; give integers or text")
+            kind = "int64" if values.dtype.kind in "iu" else "utf-8"
+            values = values.astype(np.int64 if kind == "int64" else object)
+            for i, text in enumerate(values if kind == "utf-8" else ()):
+                h5.check_text(text, f"{self._place}: row {self._n + i + 1}")
         if n_rows and self._kind not in ("", kind):
             raise InputError(
                 f"{self._place}: row {self._n + 1}: ids change from {self._kind} to {kind}; give the same "
@@ -276,7 +273,7 @@ class IdWriter:
         if not self._kind:
             self._kind = kind
             text = kind == "utf-8"
-            how: dict[str, Any] = {"encoding": "string-array"} if text else {"compression": "gzip"}
+            how: dict[str, Any] = {"encoding": "string-array"} if text else {"packed": True}
             dtype = h5py.string_dtype("utf-8") if text else "<i8"
             self._column = h5.GrowingArray(self._group, "ids", dtype, **how)
             self._digest = RowDigest("utf-8" if text else "int64")
@@ -323,15 +320,15 @@ class Writer(ABC):
         if ids:
             self._ids = IdWriter(self._file, self._shown)
 
-    def _grow(self, key: str, rows: np.ndarray, dtype: Any = "<f8", compression: str = "none") -> None:
+    def _grow(self, key: str, rows: np.ndarray, dtype: Any = "<f8") -> None:
         """Add rows to the element of a key, which begins with the first of them."""
         if key not in self._arrays:
             group, _, name = key.rpartition("/")
             place = self._file.require_group(group or "/")
-            self._arrays[key] = h5.GrowingArray(place, name, dtype, rows.shape[1:], compression=compression)
+            self._arrays[key] = h5.GrowingArray(place, name, dtype, rows.shape[1:])
         self._arrays[key].append(rows)
 
-    def _grow_block(self, rows: np.ndarray | csr_array, compression: str = "none") -> None:
+    def _grow_block(self, rows: np.ndarray | csr_array) -> None:
         """Add rows of the element ``X``, dense or CSR, in the type they are stored in."""
         parts: dict[str, tuple[np.ndarray, Any]]
         if isinstance(rows, np.ndarray):
@@ -345,7 +342,7 @@ class Writer(ABC):
                 "X/indptr": (pointers["X/indptr" in self._arrays :], "<i8"),
             }
         for key, (values, dtype) in parts.items():
-            self._grow(key, values, dtype, compression)
+            self._grow(key, values, dtype)
 
     def _close_arrays(self, n_features: int = 0) -> None:
         """Write the rest of all elements that grow."""

@@ -15,7 +15,6 @@ from fastadmm.files.digest import row_digest
 from fastadmm.store.h5file import (
     check_heaps,
     check_version,
-    compression_options,
     h5_errors,
     refuse_oversized,
     require_filters,
@@ -65,14 +64,16 @@ class GrowingArray:
         dtype: Any,
         row_shape: tuple[int, ...] = (),
         *,
-        compression: str = "none",
+        packed: bool = False,
         encoding: str = "array",
     ) -> None:
         self._group, self._name, self._encoding = group, name, encoding
         self.dtype, self._row_shape = np.dtype(dtype), tuple(row_shape)
         # HDF5 allows neither checksum nor filter on variable-length text; a digest guards it.
         plain = encoding == "string-array"
-        self._options = {} if plain else {"fletcher32": True, **compression_options(compression)}
+        self._options: dict[str, Any] = {} if plain else {"fletcher32": True}
+        if packed:
+            self._options |= {"compression": "gzip", "compression_opts": 4, "shuffle": True}
         row_bytes = self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
         self._chunk_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         self._buffer: np.ndarray | None = None
@@ -123,8 +124,6 @@ class GrowingArray:
 def write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
     """Write a numeric array as anndata's ``array`` 0.2.0. Shapes: array (n,) or (n, d)."""
     array = np.asarray(array)
-    if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
-        raise InputError(f"{key_of(group, name)}: cannot store {array.ndim}-dimensional {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     if array.size == 0:  # nothing to chunk
         encode(group.create_dataset(name, data=array), "array")
