@@ -226,6 +226,7 @@ class Plan:
     n_samples: int
     ids: np.ndarray | None = None  # of the rows, where they are stored
     digest: str = ""  # of the ids
+    compression: str = "none"
     report: list[str] = field(default_factory=list)  # what a user should know: joined rows, filled cells ...
     columns: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what they were taken for
     test: Plan | None = None  # rows that are held out
@@ -272,7 +273,10 @@ def write_plan(
         return open_partition(Path(out) / "train.parts", require_labels=False)
     ids, labels = plan.ids, plan.labels
     with create_partition(out, task=plan.task, source=plan.source, force=force) as partition:
-        writers: list[Any] = [partition.party(n_features=len(p["feature_names"]), **p) for p in plan.parties]
+        writers: list[Any] = [
+            partition.party(n_features=len(p["feature_names"]), **p, compression=plan.compression)
+            for p in plan.parties
+        ]
 
         def append(piece: Piece) -> None:
             m, start, rows = piece

@@ -38,6 +38,7 @@ from fastadmm.data_tools.per_table import (
 )
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.store.h5file import compression_options
 
 if TYPE_CHECKING:
     from fastadmm.store.partition import Partition
@@ -56,6 +57,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     from fastadmm.store.partition import open_partition
 
     assert options.source is not None
+    compression_options(options.compression)
     _check_split(options)
     files, kind = source_files(options.source, options.format)
     check_format_options(kind, options, f"{files[0].shown}: ")
@@ -104,7 +106,7 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
         parties = list(map(fitted, columns))
     blocks = partial(_blocks, reader, columns, parties, scan.n_rows)
     name = Path(reader.path).name
-    return Plan(parties, blocks, labels, labels.task, name, scan.n_rows)
+    return Plan(parties, blocks, labels, labels.task, name, scan.n_rows, compression=options.compression)
 
 
 def open_matrix(

@@ -42,6 +42,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import row_digest
 from fastadmm.store.encoder import CellReading, ColumnEncoding
+from fastadmm.store.h5file import compression_options
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.transform import Transform
 
@@ -310,7 +311,7 @@ class Planner:
         ]
         return Plan(
             told, partial(_blocks, parties), labels, task, Path(self.paths[0]).name, len(ids),
-            None if plain else ids, digest, self.report,
+            None if plain else ids, digest, options.compression, self.report,
             {p.name: encoding.describe(p.table, p.encoder, p.rows) for p in parties},
         )  # fmt: skip
 
@@ -414,6 +415,7 @@ def _blocks(parties: Sequence[Part], progress: Progress | None) -> Generator[lis
 
 
 def _check_options(options: TableOptions) -> None:
+    compression_options(options.compression)
     if options.source is None:
         alone = given_options(options, "columns", "parties", "features", "zero_based", "x_key", "y_key")
         if alone:

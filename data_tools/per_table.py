@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.cell_text import date_formats, to_number
 from fastadmm.data_tools.column_types import Typing, as_numbers, parse_types
-from fastadmm.data_tools.columns import is_number, listed, nearest
+from fastadmm.data_tools.columns import is_number, nearest
 from fastadmm.data_tools.csv_table import Layout
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
@@ -108,8 +108,9 @@ def by_names(
                 raise InputError(f"column {column!r} is given twice, to party {other} and to party {number}")
         result.append(PartyColumns(party, np.array([position[column] for column in wanted]), len(wanted)))
     if rest := [column for column in columns if column not in owner]:
+        more = f" and {len(rest) - 20} more" if len(rest) > 20 else ""
         remedy = "give them to a party or leave them out with --drop"
-        raise InputError(f"columns of no party: {listed(rest, 20)}: {remedy}")
+        raise InputError(f"columns of no party: {','.join(rest[:20])}{more}: {remedy}")
     return result
 
 
@@ -235,7 +236,7 @@ def _hashes(texts: Iterable[str]) -> np.ndarray:
 
 
 #: What the command line takes by ``--set`` alone.
-_KEYS = ("dtype", "id_pattern", "normalize", "storage", "x_key", "y_key", "zero_based")
+_KEYS = ("compression", "dtype", "id_pattern", "normalize", "storage", "x_key", "y_key", "zero_based")
 
 
 @dataclass(frozen=True)
@@ -290,6 +291,7 @@ class TableOptions(TableRows):
     task: str | None = None  # what the labels are
     positive: str | None = None  # the label that is class 1
     storage: str | None = None  # how features are stored; "auto" is dense for tables
+    compression: str = "none"  # of the stored blocks
     # What is read: tables of the label holder and of others, or a source without ids.
     guest: str | Path | None = None
     hosts: Sequence[str | Path] = ()

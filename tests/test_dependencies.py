@@ -52,8 +52,8 @@ def test_every_import_and_extra_is_declared_tried_and_explained():
                 assert module in names([r for r in requires if "extra ==" not in r])
             else:
                 assert MODULES.get(module, module) in declared, f"{own.name}: {module} is not declared"
-    # Every extra of a feature is tried; compression, of files of older versions, in test_streamed.py.
-    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs", "compression"}
+    # Every extra of a feature is tried.
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
     # Conda recipe has the dependencies of the project.
     recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
     run = recipe.partition("  run:\n")[2].partition("\ntests:")[0]
@@ -103,6 +103,11 @@ def home(tmp_path_factory):
 #: Extra, module that is not installed, command; ``@`` marks a path, ``@out`` what must not appear.
 _MESSAGE = "--privacy message --epsilon 1 --delta 1e-3"
 ABSENT = [
+    (
+        "compression",
+        "hdf5plugin",
+        "convert @t.csv --label y --parties 1 --set compression=zstd -o @out.parts",
+    ),
     ("parquet", "pyarrow", "convert --guest @t.parquet --host @t.csv --id id --label y -o @out.parts"),
     ("psi", "nacl", "align psi-request @t.csv --id id -o @out --secret @out.key"),
     ("report", "matplotlib", "report @run -o @out.html"),

@@ -79,7 +79,7 @@ def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
     [
         ["--set", "dtype=float32", "--names", "bank,shop"],
         ["--set", "dtype=float32", "--names", "first,second"],
-        ["--set", "storage=csr", "--names", "first,second"],
+        ["--set", "storage=csr", "--set", "compression=gzip", "--names", "first,second"],
         ["--set", "storage=dense", "--set", "normalize=l2", "--names", "bank,shop"],
         ["--columns", "2,4", "--names", "bank,shop"],
     ],

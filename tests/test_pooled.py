@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
-from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.pooled import newton
@@ -255,6 +255,7 @@ def test_side_by_side_are_the_columns_of_all(ones):
         assert all(
             (np.diff(own) > 0).all() for own in np.split(found.indices.astype(int), found.indptr[1:-1])
         )
+        assert mean_row_square(blocks, engine) == pytest.approx((np.diff(found.indptr) ** 2.0).mean())
         assert side_by_side(blocks[:1], engine) is blocks[0]  # no copy of a single one
         assert not found.all_ones  # of a dense block nobody has looked
         assert side_by_side(blocks[:2], engine).all_ones == ones

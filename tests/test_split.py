@@ -116,7 +116,6 @@ def test_two_words_that_do_not_tell_ask_which_is_counted():
         (([3, 1], [2, 1]), {"task": "classification"}, ("1", "2", "3"), [2, 0, 1, 0]),
         (([10, 9, 2],), {"task": "classification"}, ("2", "9", "10"), [2, 1, 0]),
         ((["red", "blue"], ["green"]), {}, ("blue", "green", "red"), [2, 0, 1]),
-        (([1, 2], ["one"]), {}, ("1", "2", "one"), [0, 1, 2]),
         (([7, 3],), {"task": "classification", "classes": ("9", "7", "3")}, ("9", "7", "3"), [1, 2]),
     ],
 )
@@ -134,16 +133,16 @@ def test_more_than_two_classes(chunks, options, classes, y):
         (
             ([float(i) for i in range(1001)],),
             {"task": "classification"},
-            r"1001 classes \(0, 1, 2, .*, \.\.\.\), but at most 1000 are supported; for a regression",
+            r"1001 classes \(0, 1, 2, .* and 981 more\), but at most 1000 are supported; for a regression",
         ),
         ((["a", "b"],), {"task": "regression"}, "label 'a' is not a number"),
-        (([float(i) for i in range(30)], ["x"]), {}, "numbers except 'x'"),
+        (([float(i) for i in range(30)], ["x"]), {}, "labels are numbers in some files, but 'x' in others"),
         (([f"w{i}" for i in range(1001)],), {}, "text with more than 1000"),
-        (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is neither '-1' nor '1'"),
+        (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is none of the classes"),
         (
             ([1, 4],),
             {"task": "classification", "classes": ("1", "2", "3")},
-            "label '4' is none of 1, 2, 3, the",
+            "label '4' is none of the classes of training; there are: 1, 2, 3",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.tiles import csr_tiles, dense_tiles
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store.party_file import PartyWriter, RowReader, open_party
@@ -87,6 +87,7 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
     x, v, w, weight = rng.normal(size=D), rng.normal(size=N), rng.normal(size=N), rng.random(N)
     assert there.shape == here.shape
     assert there.density == here.density
+    assert there.reader.direct
     dense = values.toarray() if sp.issparse(values) else values
     with Engine(n_threads) as engine:
         assert_same_products(there, here, engine)
@@ -151,19 +152,24 @@ def test_kernel_matrix(tmp_path, kind, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "change"),
+    ("kind", "change", "direct"),
     [
-        ("csr", {"X/indices": {"dtype": "<i8", "chunks": (1000,)}}),
-        ("csr", {"X/data": {}, "X/indices": {}}),
-        ("dense", {"X": {}}),
+        ("csr", {"X/indices": {"dtype": "<i8", "chunks": (1000,)}}, True),
+        ("csr", {"X/data": {}, "X/indices": {}}, True),
+        ("csr", {"X/data": {"chunks": (777,), "compression": "gzip"}}, False),
+        ("csr", {"X/data": {"dtype": ">f8"}}, False),
+        ("dense", {"X": {}}, True),
+        ("dense", {"X": {"chunks": (100, 3)}}, False),
+        ("dense", {"X": {"chunks": (100, 7), "shuffle": True, "compression": "gzip"}}, False),
     ],
-    ids=["int64", "contiguous-csr", "contiguous"],
+    ids=["int64", "contiguous-csr", "gzip-csr", "big-endian", "contiguous", "column-chunks", "gzip"],
 )
-def test_other_writers_layouts(tmp_path, kind, change):
+def test_other_writers_layouts(tmp_path, kind, change, direct):
     values = matrix(kind)
     path = write(tmp_path / "p.h5", values)
     rechunk(path, change)
     here, there = as_block(values), load_block(open_party(path), streamed=True)
+    assert there.reader.direct == direct
     v = np.random.default_rng(0).normal(size=N)
     with Engine(2) as engine:
         np.testing.assert_array_equal(there.transposed_product(v, engine), here.transposed_product(v, engine))
@@ -319,34 +325,38 @@ def test_passes_of_a_round(monkeypatch, options, passes):
     assert min(counts[2:]) == [passes, passes]
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [
-        ("csr", {"X/data": {"chunks": (777,), "compression": "gzip"}}),
-        ("csr", {"X/data": {"dtype": ">f8"}}),
-        ("dense", {"X": {"chunks": (100, 3)}}),
-        ("dense", {"X": {"chunks": (100, D), "compression": 32015}}),
-        ("dense", {"X": {"chunks": (100, D), "compression": 32026}}),
-    ],
-    ids=["gzip", "big-endian", "column-chunks", "zstd", "blosc2"],
-)
-def test_compressed_files_are_read_and_not_streamed(tmp_path, kind, change):
-    """As older versions of this program wrote them."""
-    if any(isinstance(own.get("compression"), int) for own in change.values()):
+@pytest.mark.parametrize("compression", ["gzip", "zstd", "blosc2"])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_compressed_files_hold_the_same(tmp_path, kind, compression):
+    if compression != "gzip":
         pytest.importorskip("hdf5plugin")
     values = matrix(kind, n=3000)
-    rechunk(write(tmp_path / "p.h5", values), change)
+    values = values.round(1) if kind == "dense" else sp.csr_array(values.toarray().round(1))
+    plain = open_party(write(tmp_path / "plain.h5", values))
+    with PartyWriter(tmp_path / "p.h5", name="p", n_features=D, kind=kind, compression=compression) as writer:
+        writer.append(values)
     party = open_party(tmp_path / "p.h5")
     party.verify()
-    refuses(
-        FormatError, r"p\.h5: key 'X.*cannot be streamed: convert it again", load_block, party, streamed=True
-    )
+    assert party.content_digest == plain.content_digest
+    assert party.path.stat().st_size < plain.path.stat().st_size
+    block, v = load_block(party, streamed=True), np.random.default_rng(0).normal(size=3000)
+    assert not block.reader.direct
+    with Engine(2) as engine:
+        np.testing.assert_array_equal(
+            block.transposed_product(v, engine), as_block(values).transposed_product(v, engine)
+        )
+    block.reader.close()
 
 
 def test_missing_compression_package(tmp_path, monkeypatch):
     pytest.importorskip("hdf5plugin")
-    rechunk(write(tmp_path / "p.h5", matrix("dense", n=50)), {"X": {"chunks": (50, D), "compression": 32015}})
+    with PartyWriter(tmp_path / "p.h5", name="p", n_features=D, kind="dense", compression="zstd") as writer:
+        writer.append(matrix("dense", n=50))
     monkeypatch.setitem(sys.modules, "hdf5plugin", None)
     monkeypatch.setattr("h5py.h5z.filter_avail", lambda number: number < 32000)
     with pytest.raises(StorageError, match=r"p\.h5: key 'X': compressed with Zstandard, .*fastadmm\[comp"):
         open_party(tmp_path / "p.h5")
+    with pytest.raises(ConfigError, match=r"'blosc2' needs the package hdf5plugin"):
+        PartyWriter(tmp_path / "q.h5", name="q", compression="blosc2")
+    refuses(ConfigError, "unknown choice 'zip'", PartyWriter, tmp_path / "q.h5", name="q", compression="zip")
+    assert not (tmp_path / "q.h5").exists()

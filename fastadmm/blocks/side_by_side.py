@@ -16,6 +16,9 @@ Array = np.ndarray
 #: Entries that are copied at a time: a second-level cache holds them for one block after another.
 _ENTRIES_AT_A_TIME = 1 << 16
 
+#: So many rows tell about how long the others are.
+_ROWS_COUNTED = 1 << 12
+
 #: All columns of several parties.
 Rows = CSRBlock | DenseBlock
 
@@ -23,6 +26,25 @@ Rows = CSRBlock | DenseBlock
 def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
     """Whether all blocks are matrices in memory."""
     return all(isinstance(block, CSRBlock | DenseBlock) and block.in_memory for block in blocks)
+
+
+def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
+    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones."""
+    n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
+    if not sparse:
+        return 0.0
+    dense = sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
+    step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
+
+    def piece(rows: tuple[int, int]) -> Array:
+        start, stop = rows[0] + -(engine.first_row + rows[0]) % step, rows[1]
+        lengths = np.full(len(range(start, stop, step)), float(dense))
+        for block in sparse:
+            lengths += block.indptr[start + 1 : stop + 1 : step] - block.indptr[start:stop:step]
+        return np.array([lengths @ lengths, len(lengths)])  # whole numbers, exact in any order
+
+    squares, counted = engine.sums(piece, engine.leaves(n), light=True)
+    return float(squares / counted)
 
 
 def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:

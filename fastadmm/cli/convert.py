@@ -118,6 +118,9 @@ class _Values(Beside):
     normalize: str | None = declare("data", "rows of each party to norm 1", choices=("none", "l2"))
     dtype: str | None = declare("data", "of features", choices=("float64", "float32"))
     storage: str | None = declare("data", "of features", choices=("auto", "dense", "csr"))
+    compression: str = declare(
+        "data", "of the files", choices=("none", "gzip", "zstd", "blosc2"), default="none"
+    )
 
 
 @dataclass(frozen=True)

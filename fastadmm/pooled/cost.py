@@ -1,5 +1,6 @@
 """What operations on a table cost, by which minimisers are chosen."""
 
+from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
@@ -36,7 +37,7 @@ def gram(goal: Goal) -> float:
     """Nanoseconds of a Gram matrix of all columns with its factor; they must be in memory."""
     columns, pairs = sum(goal.widths), float(sum(goal.widths)) ** 2
     if goal.is_sparse:
-        pairs = 0.5 * goal.entries**2
+        pairs = 0.5 * mean_row_square(goal.problem.blocks, goal.engine)
     return pair(columns, goal.is_sparse) * pairs * goal.n_samples + FACTOR * float(columns) ** 3
 
 

@@ -26,7 +26,7 @@ from fastadmm.store.encoder import Bins, ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, check_two_classes, open_labels
 from fastadmm.store.partition import Partition, create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
-from fastadmm.store.streamed import TableColumn, column_values, table_columns
+from fastadmm.store.streamed import TableColumn, column_values, table_columns, transform_for
 
 Array = np.ndarray
 
@@ -311,10 +311,10 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
         raise InputError(f"{shown(new)}: other parties than {shown(reference)}; convert with --like it")
     rows: list[dict[str, Any]] = []
     for before, after in zip(old, now, strict=True):
-        remedy = "convert with --like the reference"
-        after.needs_transform(before.feature_names, before.transform, before.name, remedy, scaled=True)
-        columns = table_columns(before)
-        both = zip(column_values(before, columns), column_values(after, columns), strict=True)
+        columns, plain = table_columns(before), before.transform.is_identity
+        to_old = transform_for(before, after) if plain else None
+        to_new = None if plain else transform_for(after, before)
+        both = zip(column_values(before, columns, to_old), column_values(after, columns, to_new), strict=True)
         for (column, one), (_, other) in both:
             rows.append({"party": before.name, "column": column.name, **_moved(column, one, other)})
     return rows

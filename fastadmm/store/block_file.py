@@ -273,7 +273,7 @@ class IdWriter:
         if not self._kind:
             self._kind = kind
             text = kind == "utf-8"
-            how: dict[str, Any] = {"encoding": "string-array"} if text else {"packed": True}
+            how: dict[str, Any] = {"encoding": "string-array"} if text else {"compression": "gzip"}
             dtype = h5py.string_dtype("utf-8") if text else "<i8"
             self._column = h5.GrowingArray(self._group, "ids", dtype, **how)
             self._digest = RowDigest("utf-8" if text else "int64")
@@ -320,15 +320,15 @@ class Writer(ABC):
         if ids:
             self._ids = IdWriter(self._file, self._shown)
 
-    def _grow(self, key: str, rows: np.ndarray, dtype: Any = "<f8") -> None:
+    def _grow(self, key: str, rows: np.ndarray, dtype: Any = "<f8", compression: str = "none") -> None:
         """Add rows to the element of a key, which begins with the first of them."""
         if key not in self._arrays:
             group, _, name = key.rpartition("/")
             place = self._file.require_group(group or "/")
-            self._arrays[key] = h5.GrowingArray(place, name, dtype, rows.shape[1:])
+            self._arrays[key] = h5.GrowingArray(place, name, dtype, rows.shape[1:], compression=compression)
         self._arrays[key].append(rows)
 
-    def _grow_block(self, rows: np.ndarray | csr_array) -> None:
+    def _grow_block(self, rows: np.ndarray | csr_array, compression: str = "none") -> None:
         """Add rows of the element ``X``, dense or CSR, in the type they are stored in."""
         parts: dict[str, tuple[np.ndarray, Any]]
         if isinstance(rows, np.ndarray):
@@ -342,7 +342,7 @@ class Writer(ABC):
                 "X/indptr": (pointers["X/indptr" in self._arrays :], "<i8"),
             }
         for key, (values, dtype) in parts.items():
-            self._grow(key, values, dtype)
+            self._grow(key, values, dtype, compression)
 
     def _close_arrays(self, n_features: int = 0) -> None:
         """Write the rest of all elements that grow."""

@@ -15,6 +15,7 @@ from fastadmm.files.digest import row_digest
 from fastadmm.store.h5file import (
     check_heaps,
     check_version,
+    compression_options,
     h5_errors,
     refuse_oversized,
     require_filters,
@@ -64,16 +65,14 @@ class GrowingArray:
         dtype: Any,
         row_shape: tuple[int, ...] = (),
         *,
-        packed: bool = False,
+        compression: str = "none",
         encoding: str = "array",
     ) -> None:
         self._group, self._name, self._encoding = group, name, encoding
         self.dtype, self._row_shape = np.dtype(dtype), tuple(row_shape)
         # HDF5 allows neither checksum nor filter on variable-length text; a digest guards it.
         plain = encoding == "string-array"
-        self._options: dict[str, Any] = {} if plain else {"fletcher32": True}
-        if packed:
-            self._options |= {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+        self._options = {} if plain else {"fletcher32": True, **compression_options(compression)}
         row_bytes = self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
         self._chunk_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         self._buffer: np.ndarray | None = None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import h5py
 
-from fastadmm.errors import FastadmmError, FormatError, StorageError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_error, storage_errors
 from fastadmm.files.reading import TRANSIENT, require_regular
 
@@ -296,6 +296,7 @@ def read_h5(
     path: str | os.PathLike[str],
     encoding_type: str | None = None,
     versions: tuple[str, ...] = ("1.0",),
+    cache_bytes: int | None = None,
 ) -> Iterator[h5py.File]:
     """Open one of our HDF5 files for reading."""
     size = require_regular(path)
@@ -307,7 +308,9 @@ def read_h5(
     with ExitStack() as stack:
         stack.enter_context(h5_errors(path))
         # best-effort: network file systems and read-only media without locks are fine for reading.
-        file = stack.enter_context(h5py.File(os.fspath(path), "r", locking="best-effort"))
+        file = stack.enter_context(
+            h5py.File(os.fspath(path), "r", locking="best-effort", rdcc_nbytes=cache_bytes)
+        )
         check_heaps(path, file)
         if encoding_type is not None:
             found = _root_attribute(path, file, "encoding-type")
@@ -330,11 +333,31 @@ def _root_attribute(path: str | os.PathLike[str], file: h5py.File, name: str) ->
     return value
 
 
-# --- filters of stored arrays ------------------------------------------------------------------------------
-# Older versions of this program compressed blocks, also by Zstandard and Blosc2 of ``hdf5plugin``.
+# --- compression: smaller files, useful if the disk is slower than decompression --------------------------
+# gzip is part of HDF5; Zstandard and Blosc2 come with the package ``hdf5plugin``, for writing as for reading.
+
+#: What blocks may be stored with.
+COMPRESSIONS = ("none", "gzip", "zstd", "blosc2")
 
 _NAMES = {32015: "Zstandard", 32026: "Blosc2", 32001: "Blosc", 32004: "LZ4", 32008: "Bitshuffle"}
 _INSTALL = "install it with: pip install 'fastadmm[compression]'"
+
+
+def compression_options(name: str) -> dict[str, Any]:
+    """Arguments of h5py's ``create_dataset`` for a compression."""
+    if name not in COMPRESSIONS:
+        raise ConfigError(f"compression: unknown choice {name!r}; choose {', '.join(COMPRESSIONS)}")
+    if name == "none":
+        return {}
+    if name == "gzip":
+        return {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+    try:
+        import hdf5plugin
+    except ImportError:
+        raise ConfigError(f"compression: {name!r} needs the package hdf5plugin; {_INSTALL}") from None
+    if name == "zstd":
+        return {**hdf5plugin.Zstd(clevel=3), "shuffle": True}
+    return dict(hdf5plugin.Blosc2(cname="zstd", clevel=3, filters=hdf5plugin.Blosc2.SHUFFLE))
 
 
 def filters_of(dataset: h5py.Dataset) -> list[int]:

@@ -27,7 +27,7 @@ from fastadmm.store.block_file import (
     not_finite,
 )
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.h5file import filters_of, read_h5
+from fastadmm.store.h5file import compression_options, filters_of, h5_errors, read_h5
 from fastadmm.store.transform import Transform
 
 __all__ = ["PartyData", "PartyWriter", "check_party_name", "open_party"]
@@ -55,8 +55,10 @@ class PartyWriter(Writer):
         transform: Transform | None = None,
         force: bool = False,
         public_path: str | os.PathLike[str] | None = None,
+        compression: str = "none",
         encoder: Encoder | None = None,
     ) -> None:
+        compression_options(compression)  # before any file is made
         super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
         if str(dtype) not in {"float64", "float32"}:
@@ -71,6 +73,7 @@ class PartyWriter(Writer):
         self.content_digest = ""
         self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
         self._digest = ContentDigest(kind, self.dtype.name)
+        self._compression = compression
 
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed. Shapes: X (k, d); ids (k,)."""
@@ -98,7 +101,7 @@ class PartyWriter(Writer):
                 raise self._bad("X", fault)
             name = self._names[j] if self._names is not None and j < len(self._names) else None
             raise not_finite(value, f"{self._shown}: key 'X'", i, j, name)
-        self._grow_block(block)
+        self._grow_block(block, self._compression)
         self._digest.update(block)
         self._ids.append(prepared)
         self.n_samples += X.shape[0]
@@ -121,11 +124,15 @@ class PartyWriter(Writer):
         self._file.attrs.update({"n_samples": np.int64(self.n_samples), **digests})
 
 
+#: Chunk cache of the slow way: a tile rarely ends where a chunk does.
+_CACHE_BYTES = 16 * 2**20
+
+
 class RowReader:
     """Open datasets of one HDF5 file, read by ranges of rows at the speed of the disk or page cache.
 
     HDF5 copies every value through its own chunk cache, checksums it again, and holds one lock for the whole
-    process. As a chunk on disk has the same layout as in memory (no filter, or only a checksum, which follows
+    process. If a chunk on disk has the same layout as in memory (no filter, or only a checksum, which follows
     the values), its place in the file is looked up once, and ``preadv`` then copies straight into the buffer,
     without any lock. Mapping the file would save that copy, but the mapping counts as memory of the process,
     gives unaligned addresses, and lets a file that shrinks kill the process: see ``docs/streaming.md``.
@@ -134,14 +141,18 @@ class RowReader:
     def __init__(self, path: str | os.PathLike[str], keys: tuple[str, ...]) -> None:
         self.path = Path(path)
         with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
-            self._places = {key: _places(file, key) for key in keys}
+            self._places = {key: _places(file[key]) for key in keys}
             self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
             self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
+        self.direct = hasattr(os, "preadv") and all(place is not None for place in self._places.values())
         with ExitStack() as stack:
             with storage_errors(path, "read"):
                 self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             stack.callback(os.close, self.descriptor)
             self._identity = self._state()
+            if not self.direct:
+                cached = read_h5(path, PARTY_TYPE, PARTY_VERSIONS, cache_bytes=_CACHE_BYTES)
+                self._file = stack.enter_context(cached)
             self._stack = stack.pop_all()
 
     def _state(self) -> tuple[int, int]:
@@ -156,8 +167,10 @@ class RowReader:
             raise InputError(f"{shown(self.path)}: changed while it was in use; restore it and resume")
 
     def _spans(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Where in the file the rows ``start:stop`` lie, chunk by chunk, and their bytes."""
-        offsets, chunk_rows = self._places[key]
+        """Where in the file the rows ``start:stop`` lie, chunk by chunk, and their bytes; only if direct."""
+        places = self._places[key]
+        assert places is not None  # that is what direct says
+        offsets, chunk_rows = places
         row_bytes = self.dtypes[key].itemsize * self.row_items[key]
         while start < stop:
             chunk, inside = divmod(start, chunk_rows)
@@ -169,6 +182,11 @@ class RowReader:
         """Read the rows ``start:stop`` of a dataset."""
         if start == stop:
             return
+        if not self.direct:
+            with h5_errors(self.path, key):
+                dataset = self._file[key]
+                dataset.read_direct(out.reshape(stop - start, *dataset.shape[1:]), np.s_[start:stop])
+            return
         view, done = out.data.cast("B"), 0
         with storage_errors(self.path, "read"):
             for place, length in self._spans(key, start, stop):
@@ -177,7 +195,7 @@ class RowReader:
 
     def advise(self, key: str, start: int, stop: int) -> None:
         """Tell the system which rows will be read next, so that it fetches them."""
-        if hasattr(os, "posix_fadvise"):
+        if self.direct and hasattr(os, "posix_fadvise"):
             for place, length in self._spans(key, start, stop):
                 with suppress(OSError):  # advice only
                     os.posix_fadvise(self.descriptor, place, length, os.POSIX_FADV_WILLNEED)
@@ -198,17 +216,16 @@ class RowReader:
         self._stack.close()
 
 
-def _places(file: h5py.File, key: str) -> tuple[np.ndarray, int]:
-    """Where in the file each chunk of whole rows begins, and its rows."""
-    dataset = file[key]
-    plain = dataset.dtype.newbyteorder("=") == dataset.dtype
-    if plain and dataset.chunks is None and (offset := dataset.id.get_offset()) is not None:
-        return np.array([offset], dtype=np.int64), max(1, dataset.shape[0])
+def _places(dataset: h5py.Dataset) -> tuple[np.ndarray, int] | None:
+    """Where in the file each chunk of whole rows begins, and its rows; None if not stored as it is."""
+    if dataset.dtype.newbyteorder("=") != dataset.dtype:
+        return None
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()
+        return None if offset is None else (np.array([offset], dtype=np.int64), max(1, dataset.shape[0]))
     filters = set(filters_of(dataset))  # a checksum leaves the values as they are in front of it
-    chunked = dataset.chunks is not None and dataset.chunks[1:] == dataset.shape[1:]
-    if not plain or not chunked or filters - {h5py.h5z.FILTER_FLETCHER32}:
-        problem = "is compressed, or laid out by another program, and cannot be streamed: convert it again"
-        raise h5.bad(file, key, problem)
+    if filters - {h5py.h5z.FILTER_FLETCHER32} or dataset.chunks[1:] != dataset.shape[1:]:
+        return None
     rows = int(dataset.chunks[0])
     offsets = np.full(-(-dataset.shape[0] // rows), -1, dtype=np.int64)
 
@@ -216,7 +233,7 @@ def _places(file: h5py.File, key: str) -> tuple[np.ndarray, int]:
         offsets[chunk.chunk_offset[0] // rows] = chunk.byte_offset  # type: ignore[attr-defined]
 
     dataset.id.chunk_iter(note)
-    return offsets, rows
+    return (offsets, rows) if (offsets >= 0).all() else None
 
 
 class PartyData(BlockFile):

@@ -27,6 +27,8 @@ from fastadmm.blocks.block import (
 )
 from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
 from fastadmm.engine.engine import Engine
+from fastadmm.errors import InputError
+from fastadmm.files.atomic import shown
 from fastadmm.store.encoder import Bins
 from fastadmm.store.party_file import PartyData, RowReader
 from fastadmm.store.transform import Transform
@@ -297,23 +299,39 @@ def table_columns(party: PartyData) -> list[TableColumn]:
     return found
 
 
-def column_values(party: PartyData, columns: list[TableColumn]) -> Iterator[tuple[TableColumn, Array]]:
+def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
+    """What brings a party's rows to the scale of a reference; None where they have it."""
+    if party.name != reference.name:
+        place = shown(party.path)
+        raise InputError(f"{place}: the party is {party.name}, but the reference is {reference.name}")
+    names, transform = reference.feature_names, reference.transform
+    needed = party.needs_transform(names, transform, reference.name, "convert with --like the reference")
+    return transform if needed else None
+
+
+def column_values(
+    party: PartyData, columns: list[TableColumn], like: Transform | None = None
+) -> Iterator[tuple[TableColumn, Array]]:
     """Read columns, as many at a time as memory allows. Shapes: values (N,)."""
+    transform = party.transform if like is None else like
     room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
     while columns:
         low = columns[0].features.start
         fitting = [column for column in columns if column.features.stop - low <= room]
         some, columns = fitting or columns[:1], columns[max(1, len(fitting)) :]
-        held = _read(party, low, some[-1].features.stop)
+        held = _read(party, low, some[-1].features.stop, like)
         for column in some:
             own = held[:, column.features.start - low : column.features.stop - low]
-            yield column, own[:, 0] if column.levels is None else _codes(own, column, party.transform)
+            yield column, own[:, 0] if column.levels is None else _codes(own, column, transform)
 
 
-def _read(party: PartyData, low: int, high: int) -> Array:
+def _read(party: PartyData, low: int, high: int, like: Transform | None) -> Array:
     out = np.empty((party.n_samples, high - low))
     for start, rows in party.iter_rows(max(1, _BYTES // (32 * party.n_features))):
-        block: Any = rows[:, low:high]
+        block: Any = rows
+        if like is not None:
+            block = like.apply(block.toarray() if issparse(block) and like.center is not None else block)
+        block = block[:, low:high]
         out[start : start + block.shape[0]] = block.toarray() if issparse(block) else block
     return out
 
