@@ -31,6 +31,7 @@ from fastadmm.data_tools.per_table import (
     PartyColumns,
     TableOptions,
     check_format_options,
+    equal_widths,
     is_widths,
     parse_widths,
     party_columns,
@@ -74,6 +75,8 @@ def plan_source(options: TableOptions, scratch: Path | None = None, progress: Pr
     declared = _declared(options, like, files[0]) if kind == "libsvm" else None
     reader = open_matrix(kind, files, options, declared, scratch)
     split = partial(party_columns, options, reader.path, like=like)
+    if reader.n_features is not None:  # faults of the split are found before the data are read
+        split(reader.n_features)
     statistics = ColumnStatistics() if options.standardize else None
     scan = Scan([reader], Steps(progress, "reading", sum(file.size for file in files)), statistics)
     task, classes = options.task or "auto", None
@@ -128,6 +131,12 @@ def _check_split(options: TableOptions) -> None:
         raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
     if not given:
         raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
+    if columns is not None and is_widths(columns):
+        parse_widths(columns)
+    if columns is not None and not columns.strip(" ,;"):
+        raise ConfigError("--columns is empty")
+    if parties is not None:
+        equal_widths(parties, max(parties, 1))
     if options.like is not None:
         refuse_fixed(options, "the partition", "features")
 

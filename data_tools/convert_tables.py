@@ -179,6 +179,8 @@ class Planner:
             names = [own | {role} for own, role in zip(names, self.roles)]
         ids = id_columns(options.id, names)
         for id in filter(None, ids):
+            if id in options.drop:
+                raise ConfigError("--drop: the id and the label column cannot be dropped")
             if id == options.label:
                 raise ConfigError(f"--id and --label: both are {id!r}")
             if id in options.kinds:
@@ -435,6 +437,11 @@ def _check_options(options: TableOptions) -> None:
             raise ConfigError(f"{beside[0]}: is kept beside the labels: name them with --label")
         if len(set(options.of_guest.values())) < len(options.of_guest):
             raise ConfigError(f"{beside[0]}: names a column that another option names, too")
+    if options.label in options.drop:
+        raise ConfigError("--drop: the id and the label column cannot be dropped")
+    if both := [name for name in options.kinds if name in options.drop]:
+        option = "--categorical" if both[0] in options.categorical else "--types"
+        raise ConfigError(f"{option}: {both[0]!r} is no feature column")
     if options.like is not None:
         refuse_fixed(options, "the partition or model")
 

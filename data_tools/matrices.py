@@ -267,10 +267,10 @@ class NpzSource:
             else:
                 parts = tuple(archive[key] for key in ("data", "indices", "indptr"))
                 X = sparse.csr_array(parts, shape=shape)
-                if X.nnz != len(parts[0]):
-                    raise ValueError(f"{len(parts[0])} data, but 'indptr' ends at {X.nnz}")
             if X.format in ("csr", "csc", "bsr"):
                 X.check_format(full_check=True)
+            if X.format in ("csr", "csc") and X.nnz != (count := len(archive["data"])):
+                raise ValueError(f"{count} data, but 'indptr' ends at {X.nnz}")
             if X.dtype.kind not in "biuf":
                 raise ValueError(f"values of type {X.dtype}")
             return sparse.csr_array(X)

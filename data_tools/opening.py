@@ -41,6 +41,15 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
 
 
+#: What files of other kinds begin with, in small letters.
+_FOREIGN = {
+    b"[{": "JSON", b'{"': "JSON", b"<html": "a web page", b"<!doc": "a web page", b"<?xml": "XML",
+    b"\x89png": "a picture", b"\xff\xd8\xff": "a picture", b"gif8": "a picture", b"%pdf": "a PDF document",
+    b"rar!": "a RAR archive", b"7z\xbc\xaf\x27\x1c": "a 7z archive", b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x93numpy": ".npy", b"\x89hdf\r\n\x1a\n": "HDF5",
+}  # fmt: skip
+
+
 class NotUtf8(InputError):
     """Text that is read is not UTF-8; it may have one byte for each character."""
 
@@ -67,6 +76,10 @@ class SourceFile:
         first = entry[:length] if self.magic.startswith(b"PK\x03\x04") and length <= len(entry) else b".npy"
         if not first.endswith(b".npy"):
             raise self.refused("is a zip archive without arrays, not an NPZ file: unpack it first")
+        foreign = (kind for begin, kind in _FOREIGN.items() if self.magic.lower().startswith(begin))
+        if what := next(foreign, ""):
+            remedy = "convert reads LIBSVM text, CSV, Parquet and NPZ"
+            raise self.refused(f"is no table (it begins as {what}); {remedy}")
         known = (own for own in _COMPRESSIONS if self.magic.startswith(own[0]))
         #: Name of the compression, and what undoes it.
         _, self.compression, self.decompressed = next(known, (b"", None, lambda raw: raw))
@@ -200,6 +213,10 @@ def check_names(names: Sequence[str], place: str) -> None:
 # --- one table or data set in many files -----------------------------------------------------------------
 
 
+#: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
+_COMPRESSED_NOTHING = 1024
+
+
 def is_parts(path: str | Path) -> bool:
     """Whether a path stands for many files."""
     with storage_errors(path, "read"):
@@ -214,12 +231,30 @@ def part_files(path: str | Path) -> list[Path]:
     with storage_errors(path, "read"):
         found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
         parts = sorted(f for f in found if f.name[0] not in "._")
-        filled = [part for part in parts if not part.is_file() or part.stat().st_size]
+        filled = [part for part in parts if not part.is_file() or not _is_empty(part)]
     if not filled:
         what = "a directory without data files" if folder else "no file has such a name"
         what = "all parts are empty" if parts else what
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
+    seen: dict[tuple[int, int], Path] = {}
+    for part in filter(Path.is_file, filled):
+        status = part.stat()
+        if (other := seen.setdefault((status.st_dev, status.st_ino), part)) is not part:
+            raise InputError(
+                f"{shown(part)}: is the same file as {other.name}; remove one: rows would count twice"
+            )
     return filled
+
+
+def _is_empty(part: Path) -> bool:
+    """Whether a file holds nothing, compressed or not; what is damaged is for those to say who read it."""
+    if (size := part.stat().st_size) == 0 or size > _COMPRESSED_NOTHING:
+        return size == 0
+    try:
+        with open(part, "rb") as raw, SourceFile(part).decompressed(raw) as file:
+            return not file.read(1)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
+        return False
 
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:

@@ -381,6 +381,7 @@ def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
     (folder / "_SUCCESS").touch()
     (folder / ".part-00000.crc").write_bytes(b"crc")
     (folder / f"part-00004.{kind}").touch()
+    Path(f"{folder}/part-00005.{kind}.gz").write_bytes(gzip.compress(b""))
     label = [] if kind == "svm" else ["--label", "y"]
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "a.parts") == 0
     assert run("convert", whole, "--parties", 1, *label, "-o", tmp_path / "b.parts") == 0
@@ -389,3 +390,15 @@ def test_empty_parts_are_passed_over(tmp_path, kind, capsys):
         part.write_bytes(b"")
     assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
     assert "spark: all parts are empty: give a data file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("linked", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_a_part_is_not_counted_twice(tmp_path, capsys, linked):
+    """``latest.svm`` beside the part that it is another name of."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "a.svm").write_text("1 1:1\n0 1:2\n")
+    linked(folder / "latest.svm", folder / "a.svm")
+    for source in (folder, folder / "*.svm"):
+        assert run("convert", source, "--parties", 1, "-o", tmp_path / "a.parts") == 3
+        assert "latest.svm: is the same file as a.svm; remove one" in capsys.readouterr().err

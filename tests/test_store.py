@@ -192,11 +192,14 @@ def test_append_names_row_and_column(tmp_path, kind, value, words):
     [
         ({"name": "a/b"}, "cannot name a party"),
         ({"name": "labels"}, "cannot name a party"),
+        ({"kind": "coo"}, "kind 'coo'"),
         ({"dtype": "int32"}, "dtype 'int32'"),
         ({"dtype": "nonsense"}, "dtype 'nonsense'"),
-        ({"feature_names": ["a", "a"]}, "two columns are named 'a'"),
+        ({"n_features": 0}, "at least one"),
+        ({"feature_names": ["a", "a"]}, "columns 1 and 2 are both named 'a'"),
         ({"feature_names": ["a", 3]}, "column 2: int 3 is not a string"),
         ({"feature_names": ["a", "\ud800"]}, "Unicode"),
+        ({"transform": Transform(center=np.zeros(2))}, "cannot be centred"),
     ],
 )
 def test_unusable_options(tmp_path, options, words):
@@ -205,9 +208,19 @@ def test_unusable_options(tmp_path, options, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_unfinishable(tmp_path):
-    writer = PartyWriter(tmp_path / "a.h5", name="a")
-    refuses(InputError, "no rows", writer.close)
+@pytest.mark.parametrize(
+    ("options", "rows", "words"),
+    [
+        ({}, None, "no rows"),
+        ({"feature_names": ["a"]}, np.ones((2, 2)), "1 names for 2 columns"),
+        ({"transform": Transform(scale=np.ones(3))}, np.ones((2, 2)), "fitted on 3 columns"),
+    ],
+)
+def test_unfinishable(tmp_path, options, rows, words):
+    writer = PartyWriter(tmp_path / "a.h5", name="a", **options)  # type: ignore[arg-type]
+    if rows is not None:
+        writer.append(rows)
+    refuses(InputError, words, writer.close)
     assert not list(tmp_path.iterdir())
     refuses(InputError, "aborted already", writer.append, np.ones((1, 2)))
 
@@ -217,7 +230,8 @@ def test_unfinishable(tmp_path):
     [
         (None, [1, 2], "row 3: ids change from default to int64"),
         ([1, 2], ["a", "b"], "change from int64 to utf-8"),
-        ([1, 2], [1.5, 2.5], "1.5 is not a string"),
+        ([1, 2], [1], "one id per row"),
+        ([1, 2], [1.5, 2.5], "integers or text"),
     ],
 )
 def test_wrong_ids(tmp_path, first, second, words):
@@ -254,10 +268,17 @@ def test_labels_round_trip(tmp_path):
     [
         ("classification", ("a", "b"), [0, 1, -1], {}, "row 3: value -1.0 is not 0 or 1"),
         ("classification", ("a", "b"), [0, np.nan], {}, "row 2: value nan is not finite"),
+        ("classification", None, [0, 1], {}, "name the two classes"),
+        ("classification", ("a", "a"), [0, 1], {}, "two different labels"),
+        ("regression", ("a", "b"), [0, 1], {}, "regression has no classes"),
+        ("ranking", None, [0, 1], {}, "task 'ranking'"),
+        ("regression", None, ["x", "y"], {}, "must be numbers"),
+        ("regression", None, [[1.0]], {}, "2 dimensions"),
         ("regression", None, [], {}, "no labels"),
         ("regression", None, [1.0], {"sample_weight": [-1.0]}, "row 1: value -1.0 is negative"),
         ("regression", None, [1.0], {"sample_weight": [0.0]}, "all weights are zero"),
         ("regression", None, [1.0], {"offset": [np.inf]}, "'offset': row 1"),
+        ("regression", None, [1.0], {"offset": [0.0, 0.0]}, "2 values for 1 labels"),
     ],
 )
 def test_wrong_labels(tmp_path, task, classes, y, options, words):
@@ -324,12 +345,19 @@ def test_partition_refuses_what_does_not_fit(tmp_path):
                 partition.labels().append(np.ones(3), ids=[1, 2, 3])
             if kind == "length":
                 partition.labels().append(np.ones(2), ids=[3, 1])
+            if kind == "twice":
+                partition.labels()
+                partition.labels()
+            if kind == "aborted":
+                partition.party(n_features=1).abort()
 
     for kind, words in {
         "empty": "at least one party",
         "copy": r"party-2\.h5: key 'X': same columns and names as party-1\.h5",
         "order": r"labels\.h5: key 'obs/ids': other samples or another order",
         "length": r"labels\.h5: .* has 2 rows, but party-1\.h5 has 3",
+        "twice": "one label file only",
+        "aborted": r"party-2\.h5: was given up",
     }.items():
         assert ".tmp" not in refuses(InputError, words, write, kind)  # the path as the user knows it
         assert not list(tmp_path.iterdir())
@@ -435,7 +463,7 @@ def test_wrong_transforms(options, words):
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import fastadmm.store.partition, fastadmm.store.transform", "pandas sklearn numba"),
+        ("import fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform", "pandas sklearn numba"),
         ("import fastadmm.reports, fastadmm.cli.report", "jinja2 sklearn"),
         ("from fastadmm.solver.metrics import quick_metrics as q; q('regression', [0.0], [1.0])", "sklearn"),
     ],
@@ -443,6 +471,15 @@ def test_wrong_transforms(options, words):
 def test_imports_are_light(code, heavy):
     done = python(f"import sys\n{code}\nprint({set(heavy.split()) | {'matplotlib'}} & set(sys.modules))")
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_all_names_resolve():
+    from fastadmm import store
+
+    assert all(getattr(store, name) is not None for name in store.__all__)
+    assert "open_partition" in dir(store)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = store.no_such_name
 
 
 def test_documented_example(tmp_path, monkeypatch):

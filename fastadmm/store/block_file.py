@@ -254,10 +254,18 @@ class IdWriter:
             kind, values = "default", np.arange(self._n, self._n + n_rows, dtype=np.int64)
         else:
             values = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-            kind = "int64" if values.dtype.kind in "iu" else "utf-8"
-            values = values.astype(np.int64 if kind == "int64" else object)
-            for i, text in enumerate(values if kind == "utf-8" else ()):
-                h5.check_text(text, f"{self._place}: row {self._n + i + 1}")
+            if values.shape != (n_rows,):
+                raise InputError(f"{self._place}: {values.shape} ids for {n_rows} rows; give one id per row")
+            if values.dtype.kind in "iu":
+                if values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
+                    raise InputError(f"{self._place}: id {values.max()} does not fit int64; give it as text")
+                kind, values = "int64", values.astype(np.int64)
+            elif values.dtype.kind in "UOT":
+                kind, values = "utf-8", values.astype(object)
+                for i, text in enumerate(values):
+                    h5.check_text(text, f"{self._place}: row {self._n + i + 1}")
+            else:
+                raise InputError(f"{self._place}: ids of type {values.dtype}; give integers or text")
         if n_rows and self._kind not in ("", kind):
             raise InputError(
                 f"{self._place}: row {self._n + 1}: ids change from {self._kind} to {kind}; give the same "

@@ -123,6 +123,8 @@ class GrowingArray:
 def write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
     """Write a numeric array as anndata's ``array`` 0.2.0. Shapes: array (n,) or (n, d)."""
     array = np.asarray(array)
+    if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
+        raise InputError(f"{key_of(group, name)}: cannot store {array.ndim}-dimensional {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     if array.size == 0:  # nothing to chunk
         encode(group.create_dataset(name, data=array), "array")

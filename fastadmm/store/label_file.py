@@ -86,12 +86,21 @@ class LabelWriter(Writer):
         exposure: bool = False,
     ) -> None:
         super().__init__(path, public_path)
+        if task not in TASKS:
+            raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
         self._reading, self._exposure = reading, exposure
         self._epsilon = None if label_epsilon is None else float(label_epsilon)
         names = self._classes = None if classes is None else tuple(classes)
+        place = f"{self._shown}: attribute 'classes'"
+        if (names is None) != (task != "classification"):
+            what = "regression has no classes" if names is not None else "not given; name the two classes"
+            raise InputError(f"{place}: {what}")
         for name in names or ():
-            h5.check_text(name, f"{self._shown}: attribute 'classes'")
+            h5.check_text(name, place)
+        if names is not None and (not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names)):
+            wanted = f"two different labels are needed, or up to {MAX_CLASSES}"
+            raise InputError(f"{place}: {list(names)!r}; {wanted}")
         self._create(LABELS_TYPE, LABELS_VERSIONS[0], force=force)
         self._total_weight = 0.0
 
@@ -99,10 +108,12 @@ class LabelWriter(Writer):
         """Add samples. Shapes: y, sample_weight, offset, ids (k,)."""
         self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
-        columns = {k: np.asarray(v, dtype=np.float64) for k, v in given.items() if v is not None}
+        columns = {k: self._vector(k, v) for k, v in given.items() if v is not None or k == "y"}
         k = len(columns["y"])
         n_classes = None if self._classes is None else len(self._classes)
         for key, values in columns.items():
+            if len(values) != k:
+                raise self._bad(key, f"{len(values)} values for {k} labels")
             if fault := _fault(values, key, n_classes, self.n_samples):
                 raise self._bad(key, fault)
         if self.n_samples and (other := sorted(columns.keys() ^ self._arrays.keys())):
@@ -116,6 +127,14 @@ class LabelWriter(Writer):
         self.n_samples += k
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
         self._sink.check()
+
+    def _vector(self, key: str, value: Any) -> np.ndarray:
+        values = np.asarray(value)
+        if values.dtype.kind not in "biuf":
+            raise self._bad(key, f"row {self.n_samples + 1}: values must be numbers")
+        if values.ndim != 1:
+            raise self._bad(key, f"has {values.ndim} dimensions instead of 1")
+        return values.astype(np.float64)
 
     def _finish(self) -> None:
         if self.n_samples == 0:
@@ -167,7 +186,8 @@ def read_classes(file: h5py.File, least: int = 2, most: int = 2) -> tuple[str, .
         found = [c.decode() if isinstance(c, bytes) else c for c in np.ravel(file.attrs.get("classes", []))]
     right = least <= len(found) <= most and len(set(found)) == len(found)
     if not right or not all(isinstance(c, str) for c in found):
-        raise h5.bad_attribute(file, "classes", f"is not {least} to {most} different strings")
+        wanted = "three or more" if least > 2 else "two"
+        raise h5.bad_attribute(file, "classes", f"is not {wanted} different strings")
     return tuple(found)
 
 

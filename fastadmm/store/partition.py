@@ -196,17 +196,24 @@ class PartitionWriter:
     def party(self, name: str | None = None, **described: Any) -> PartyWriter:
         """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters."""
         name = f"party-{len(self._parties) + 1}" if name is None else name
-        file = f"{check_party_name(name, shown(self._public))}.h5"
+        check_party_name(name, shown(self._public))
         if name.casefold() in {party.name.casefold() for party in self._parties}:
             raise InputError(f"{shown(self._public)}: two parties are named {name!r}; rename one")
-        described |= {"name": name, "public_path": self._public / file}
-        self._parties.append(PartyWriter(self._directory / file, **described))
+        file = f"{name}.h5"
+        public = self._public / file
+        self._parties.append(PartyWriter(self._directory / file, name=name, public_path=public, **described))
         return self._parties[-1]
 
     def labels(self, **described: Any) -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`."""
-        described |= {"task": self._task, "public_path": self._public / LABELS_FILE}
-        self._labels = LabelWriter(self._directory / LABELS_FILE, **described)
+        if self._labels is not None:
+            raise InputError(f"{shown(self._public)}: a partition has one label file only")
+        self._labels = LabelWriter(
+            self._directory / LABELS_FILE,
+            task=self._task,
+            public_path=self._public / LABELS_FILE,
+            **described,
+        )
         return self._labels
 
     def _writers(self) -> list[PartyWriter | LabelWriter]:
@@ -219,6 +226,8 @@ class PartitionWriter:
         for writer in self._writers():
             if writer.state == "open":
                 writer.close()
+            elif writer.state == "aborted":
+                raise InputError(f"{shown(self._public / writer.path.name)}: was given up; start again")
         first = self._parties[0]
         rows = first.n_samples, first.row_digest
         for writer in self._writers()[1:]:

@@ -23,7 +23,6 @@ from fastadmm.store.block_file import (
     Writer,
     check_party_name,
     first_not_finite,
-    first_twice,
     not_finite,
 )
 from fastadmm.store.encoder import Encoder
@@ -61,14 +60,21 @@ class PartyWriter(Writer):
         compression_options(compression)  # before any file is made
         super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
+        if kind not in {"csr", "dense"}:
+            raise InputError(f"{self._shown}: kind {kind!r} is not 'csr' or 'dense'")
         if str(dtype) not in {"float64", "float32"}:
             raise InputError(f"{self._shown}: dtype {dtype!r} is not float64 or float32")
+        if kind == "csr" and transform is not None and transform.center is not None:
+            raise self._bad("transform", "a sparse block cannot be centred")
         self.kind, self.dtype, self.n_features = kind, np.dtype(str(dtype)), n_features
+        if n_features is not None and n_features < 1:
+            raise InputError(f"{self._shown}: {n_features} columns; a party needs at least one")
         self._names = None if feature_names is None else list(feature_names)
+        seen: dict[str, int] = {}
         for i, text in enumerate(self._names or (), start=1):
             h5.check_text(text, f"{self._shown}: key 'var/names': column {i}")
-        if twice := first_twice(self._names or ()):
-            raise self._bad("var/names", f"two columns are named {twice!r}; rename one")
+            if (first := seen.setdefault(text, i)) != i:
+                raise self._bad("var/names", f"columns {first} and {i} are both named {text!r}; rename one")
         self._transform, self._encoder = transform or Transform(), encoder
         self.content_digest = ""
         self._create(PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, name=self.name)
@@ -80,8 +86,12 @@ class PartyWriter(Writer):
         self._require_open()
         X = csr_array(X) if issparse(X) else np.asarray(X)
         row = f"row {self.n_samples + 1}"
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise self._bad("X", f"{row}: rows must be a real matrix, not {X.ndim}-dimensional {X.dtype}")
         if self.n_features is None:
             self.n_features = int(X.shape[1])
+        if X.shape[1] < 1:
+            raise InputError(f"{self._shown}: 0 columns; a party needs at least one")
         if X.shape[1] != self.n_features:
             raise self._bad("X", f"{row}: {X.shape[1]} columns instead of {self.n_features}")
         prepared = self._ids.prepare(ids, X.shape[0])
@@ -112,6 +122,10 @@ class PartyWriter(Writer):
         if not self.n_samples or not d:
             raise self._bad("X", "no rows were written; the source is empty")
         names = self._names if self._names is not None else [f"f{i + 1}" for i in range(d)]
+        if len(names) != d:
+            raise self._bad("var/names", f"{len(names)} names for {d} columns")
+        if self._transform.n_features not in {None, d}:
+            raise self._bad("transform", f"fitted on {self._transform.n_features} columns, not {d}")
         self._close_arrays(d)
         self.row_digest = self._ids.close()
         self.content_digest = self._digest.text(names)
