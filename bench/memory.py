@@ -84,10 +84,12 @@ STREAMED: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
 
 def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
     """A made partition."""
-    from fastadmm.data_tools.synthetic import make_vertical_classification
     from fastadmm.store.partition import create_partition
 
-    blocks, y, _ = make_vertical_classification(n, (width,) * parties, seed=4)
+    rng = np.random.default_rng(4)
+    blocks = [rng.standard_normal((n, width)) for _ in range(parties)]
+    z = sum(block @ rng.standard_normal(width) for block in blocks)
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-2.0 * z / np.std(z)))).astype(float)
     names = ("a", "b")
     if loss == "multinomial":
         y, names = y + (blocks[0][:, 0] > 0.0), ("a", "b", "c")

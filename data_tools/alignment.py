@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.columns import keys_of
+from fastadmm.data_tools.columns import keys_of, listed
 from fastadmm.data_tools.csv_table import FOUND, Layout
 from fastadmm.data_tools.per_table import TableRows
 from fastadmm.data_tools.tables import Cells, Table, read_table
@@ -45,8 +45,7 @@ class TableIds:
     keys: np.ndarray
     rows: np.ndarray  # ``(k,)`` int64 numbers of their rows (from 0)
     n_rows: int  # rows of the table
-    repeated: int  # ids that occurred more than once
-    left_out: int  # rows left out because of that
+    left_out: int  # rows left out because their id occurs more than once
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -116,7 +115,7 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse", pattern: str 
         kept[seconds - 1] = False
         if not kept.any():
             raise table.refused(name, "--duplicates drop leaves no row", what="id")
-    return TableIds(table.path, keys[kept], rows[kept], len(keys), len(seconds), left_out)
+    return TableIds(table.path, keys[kept], rows[kept], len(keys), left_out)
 
 
 def _matched(table: Table, name: str, keys: np.ndarray, pattern: str) -> np.ndarray:
@@ -178,7 +177,7 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
     for own in tables[1:]:
         common = np.intersect1d(common, own.keys, assume_unique=True)
     if not len(common):
-        examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
+        examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))), len(t))}" for t in tables)
         raise InputError(
             f"no id is in all tables ({examples}): check --id, and how ids are written: --set "
             "'id_pattern=[^1-9]*(.*)' leaves out prefixes and zeros"
@@ -191,8 +190,8 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
 
 def _report(table: TableIds, common: np.ndarray) -> str:
     line = f"{table.path}: {table.n_rows} rows, {len(common)} joined"
-    if table.repeated:
-        line += f", {table.repeated} ids occur more than once ({table.left_out} rows left out)"
+    if table.left_out:
+        line += f", {table.left_out} rows with ids of other rows left out"
     if len(common) < len(table):
         alone = np.flatnonzero(~np.isin(table.keys, common, assume_unique=True))
         some = _some(table.first(alone), count=len(alone))
@@ -201,8 +200,7 @@ def _report(table: TableIds, common: np.ndarray) -> str:
 
 
 def _some(ids: Sequence[str], count: int | None = None) -> str:
-    count = len(ids) if count is None else count
-    return ", ".join(repr(i) for i in ids[:3]) + (", ..." if count > 3 else "")
+    return listed([repr(i) for i in ids], 3, count)
 
 
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
@@ -212,7 +210,7 @@ def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
         ids, wanted = ids.as_text(), np.array([text.encode() for text in alignment.texts], dtype="S")
     at = np.minimum(np.searchsorted(ids.keys, wanted), len(ids) - 1)
     if (absent := np.flatnonzero(ids.keys[at] != wanted)).size:
-        some = _some([alignment.texts[i] for i in absent[:4].tolist()])
+        some = _some([alignment.texts[i] for i in absent[:3].tolist()], len(absent))
         raise InputError(
             f"{ids.path}: {len(absent)} ids of the alignment are not in it ({some}): align again"
         )
@@ -238,14 +236,12 @@ def read_alignment(path: str | Path) -> Alignment:
     if record.get("version") != VERSION:
         raise FormatError(f"{place}: version {record.get('version')!r}, but {VERSION!r} is needed; upgrade")
     ids: Any = record.get("ids")
-    kinds: set[Any] = {type(i) for i in ids} if isinstance(ids, list) else set()
-    if kinds not in ({int}, {str}) or len(set(ids)) != len(ids):
-        raise FormatError(f"{place}: key 'ids': not different whole numbers or texts; align again")
     try:
         found = canonical_order([str(i) for i in ids])
-    except UnicodeError:
-        raise FormatError(f"{place}: key 'ids': not text; align again") from None
-    if found.digest != record.get("row_digest") or found.ids.tolist() != ids:
+        agree = 0 < len(set(ids)) == len(ids) and found.ids.tolist() == ids
+    except (TypeError, UnicodeError):
+        agree = False
+    if not agree or found.digest != record.get("row_digest"):
         raise FormatError(f"{place}: ids and their digest do not agree: damaged or edited; align again")
     return found
 
@@ -377,13 +373,11 @@ def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], li
         head: Any = parse_json(line, shown(path), foreign=True)
     except FormatError:
         head = None
-    if not isinstance(head, dict) or head.get("format") != PSI_FORMAT:
+    wanted = {"format": PSI_FORMAT, "version": PSI_VERSION, "step": step}
+    if not isinstance(head, dict) or {key: head.get(key) for key in wanted} != wanted:
         command = "psi-respond" if step == "response" else "psi-request"
-        raise FormatError(f"{shown(path)}: not a file of 'fastadmm align {command}'")
-    if head.get("version") != PSI_VERSION:
-        raise FormatError(f"{shown(path)}: version {head.get('version')!r}, but {PSI_VERSION!r} is needed")
-    if head.get("step") != step:
-        raise FormatError(f"{shown(path)}: is a {head.get('step')}, but a {step} is needed")
+        made = f"'fastadmm align {command}' of this version"
+        raise FormatError(f"{shown(path)}: not a {step}, as {made} makes it")
     lengths = head.get("lengths")
     if (
         not isinstance(lengths, list)

@@ -241,11 +241,6 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
         merging = value is not None and abs(value) >= EXACT and is_merging(_NO_DIGIT.sub("", cell))
         if value is None or np.isinf(value) or merging:
             fault = TOO_LARGE if merging else NOT_FINITE if value is not None else f"is not a number, {why}"
-            if value is None and _undecided(cell, reading):
-                fault = (
-                    "has a mark, and no cell of the training table says whether it is the decimal one: "
-                    "convert that table with --decimal '.' or --decimal ','"
-                )
             raise table.refused(name, f"{cell[:40]!a} {fault}", column.first_row(cell))
         values.append(value)
     return column.mapped(values)
@@ -262,16 +257,6 @@ def as_numbers(table: Table, name: str, column: Column, typing: Typing) -> tuple
 def are_truths(words: Sequence[str]) -> bool:
     """Whether all cells with a value are truth values, which are the numbers 1 and 0."""
     return any(words) and all(word.lower() in TRUTH for word in words if word)
-
-
-def _undecided(cell: str, reading: CellReading) -> bool:
-    """Whether a cell has a mark that training did not decide."""
-    if reading.kind != "number" or reading.decimal:
-        return False
-    return any(
-        _value(cell, replace(reading, decimal=mark, thousands=reading.thousands or other)) is not None
-        for mark, other in (".,", ",.")
-    )
 
 
 def _value(cell: str, reading: CellReading) -> float | None:

@@ -64,8 +64,13 @@ def nearest(name: str, known: Sequence[str]) -> str:
         return f"; did you mean {same[0]!r}?"
     if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"; did you mean {match[0]!r}?"
-    shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
-    return f"; there are: {shown}"
+    return f"; there are: {listed(known, 30)}"
+
+
+def listed(names: Sequence[Any], most: int, count: int | None = None) -> str:
+    """The first of so many names, and how many more there are."""
+    more = (len(names) if count is None else count) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def is_number(cell: str) -> bool:

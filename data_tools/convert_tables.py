@@ -23,7 +23,7 @@ from fastadmm.data_tools.blocks import (
     write_planned,
 )
 from fastadmm.data_tools.column_types import column_notes, recognise
-from fastadmm.data_tools.columns import in_quotes, pieces
+from fastadmm.data_tools.columns import listed, pieces
 from fastadmm.data_tools.label_columns import labels_of, require_label
 from fastadmm.data_tools.opening import part_files
 from fastadmm.data_tools.per_table import (
@@ -259,10 +259,8 @@ class Planner:
         self.report += [note for table in self.tables for note in table.notes] + joined
         for k, table in enumerate(self.tables):
             if rest := self._unused(k):
-                self.report.append(
-                    f"{table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
-                    + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
-                )
+                what = "columns that training did not have, left out"
+                self.report.append(f"{table.path}: {what}: {listed(rest, 10)}")
         split = self.options.held_out
         if split is None:
             return self._of_rows(alignment.ids, alignment.digest, rows)
@@ -328,10 +326,8 @@ class Planner:
             names = parse_names(self.options.names, len(names))
         count = Counter(name for own in columns[first:] for name in own)
         if both := sorted(name for name in count if count[name] > 1):
-            listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
-            self.report.append(
-                f"columns that several tables have: {listed}: their features begin with the party's name"
-            )
+            what = f"columns that several tables have: {listed(both, 5)}"
+            self.report.append(f"{what}: their features begin with the party's name")
         parties = []
         for k, party in enumerate(names, start=first):
             if not columns[k]:
@@ -455,5 +451,4 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)

@@ -254,18 +254,17 @@ def one_byte_encoding(source: SourceFile) -> str:
     for first, text in source.line_blocks():
         if text.isascii():
             continue
-        if match := _WIDE.search(text):
-            line = first + text.count(b"\n", 0, match.start())
-            problem = "holds UTF-8 text, but other lines are not UTF-8 text"
-            raise source.refused(
-                f"line {line} {problem}: save the whole file in one encoding, or pass --encoding"
-            )
+        at, problem = -1, f"not UTF-8 text, nor {FALLBACK}: pass --encoding, or convert the file to UTF-8"
         try:
             text.decode(FALLBACK)
         except UnicodeDecodeError as error:
-            line = first + text.count(b"\n", 0, error.start)
-            problem = f"not UTF-8 text, nor {FALLBACK}: pass --encoding, or convert the file to UTF-8"
-            raise source.refused(f"line {line}: {problem}") from None
+            at = error.start
+        if match := _WIDE.search(text):
+            remedy = "save the whole file in one encoding, or pass --encoding"
+            at, problem = match.start(), f"holds UTF-8 text, but other lines are not UTF-8 text: {remedy}"
+        if at >= 0:
+            line = first + text.count(b"\n", 0, at)
+            raise source.refused(f"line {line}: {problem}")
     return FALLBACK
 
 

@@ -23,6 +23,7 @@ from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
+from fastadmm.store.block_file import first_twice
 from fastadmm.store.encoder import DESCRIBED, OTHER, CellReading, ColumnEncoding, Encoder
 
 #: More categories than this are an id or free text, unless --categorical names the column.
@@ -84,8 +85,8 @@ def fit_encoder(
             encoding = described.encoding(table, name, own, options.typing)
         found.append(replace(encoding, name=name, na=words, shown=own))
     encoder = Encoder(tuple(found), missing if described is None else DESCRIBED)
-    if twice := [name for name, count in Counter(encoder.feature_names).items() if count > 1]:
-        raise InputError(f"{table.path}: two features would be named {twice[0]!r}: rename a column")
+    if twice := first_twice(encoder.feature_names):
+        raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
     return encoder
 
 
@@ -118,11 +119,10 @@ def _fit_column(
         raise table.refused(name, problem)
     numbers, reading = as_numbers(table, name, column, typing)
     if count and missing == "refuse":
-        problem = (
-            f"missing value ({count} of {len(rows)} rows): choose --missing mean, median, most-frequent or "
-            "indicator, or leave the column out with --drop"
+        choose = (
+            "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
         )
-        raise table.refused(name, problem, at)
+        raise table.refused(name, f"missing value ({count} of {len(rows)} rows): {choose}", at)
     indicator = missing == "indicator" and count > 0
     if reading is not None:
         return ColumnEncoding(name, None, _fill(numbers, rows, missing), -1, indicator, reading=str(reading))
@@ -332,8 +332,8 @@ def _described_category(name: str, table: Mapping[str, Any], place: str) -> Colu
     if not isinstance(given, list) or not given:
         raise ConfigError(f"{place}: no levels: give the list of categories, {_PUBLIC} {quote(name)}")
     levels = [_text(level, f"{place}: key 'levels'") for level in given]
-    if twice := [level for level, count in Counter(levels).items() if count > 1]:
-        raise ConfigError(f"{place}: key 'levels': {twice[0]!r} is given twice")
+    if twice := first_twice(levels):
+        raise ConfigError(f"{place}: key 'levels': {twice!r} is given twice")
     if OTHER not in levels:
         levels.append(OTHER)
     fill = _text(table.get("fill", OTHER), f"{place}: key 'fill'")

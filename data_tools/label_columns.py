@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import shlex
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.cell_text import written
 from fastadmm.data_tools.column_types import are_truths, as_numbers, read_column, recognise
-from fastadmm.data_tools.columns import Column, is_number, nearest, words_of
+from fastadmm.data_tools.columns import Column, is_number, listed, nearest, words_of
 from fastadmm.data_tools.per_table import TableOptions
 from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
@@ -60,14 +59,10 @@ class LabelCollector:
     def append_words(self, codes: np.ndarray, words: Sequence[str]) -> None:
         """Add a block's labels that are text."""
         known = [self._words.setdefault(label_text(word), len(self._words)) for word in words]
-        if spoiled := next((word for word in self._words if "\0" in word), None):
-            raise self._refused(f"label {spoiled!r} holds a NUL character; remove it")
         if len(self._words) > MOST:
-            shown = ", ".join(sorted(self._words)[:5])
-            raise self._refused(
-                f"labels are text with more than {MOST} distinct values ({shown}, ...): choose another label "
-                "column"
-            )
+            shown = listed(sorted(self._words), 5)
+            problem = f"labels are text with more than {MOST} distinct values ({shown})"
+            raise self._refused(f"{problem}: choose another label column")
         self._chunks.append(np.array(known, dtype=np.int64)[codes])
 
     def finish(
@@ -100,7 +95,8 @@ class LabelCollector:
             names = classes
             for text in texts:
                 if text not in names:
-                    raise self._refused(_no_class(text, names))
+                    problem = f"label {text!r} is none of the classes of training{nearest(text, names)}"
+                    raise self._refused(problem)
             if positive is not None:
                 raise ConfigError(f"--positive {positive!r}: the classes are those of --like")
         numbers = np.array([names.index(text) for text in texts], dtype=np.float64)
@@ -120,17 +116,12 @@ class LabelCollector:
         return len(distinct) > 2
 
     def _coded_words(self) -> tuple[list[str], np.ndarray]:
-        """Different labels in order, and which each row has; numbers get the codes of their texts."""
-        chunks = []
-        for chunk in self._chunks:
-            if chunk.dtype == np.float64:
-                values, inverse = np.unique(chunk, return_inverse=True)
-                if len(values) > MAX_CLASSES:
-                    raise self._refused(f"labels are numbers except {self._word!r}: correct that label")
-                codes = [self._words.setdefault(label_text(value), len(self._words)) for value in values]
-                chunk = np.array(codes)[inverse]
-            chunks.append(chunk)
-        coded, texts = np.concatenate(chunks), list(self._words)
+        """Different labels in order, and which each row has."""
+        if any(chunk.dtype == np.float64 for chunk in self._chunks):
+            raise self._refused(
+                f"labels are numbers in some files, but {self._word!r} in others: write them alike"
+            )
+        coded, texts = np.concatenate(self._chunks), list(self._words)
         seen: dict[str, int] = {}
         for code, text in enumerate(texts):
             first = seen.setdefault(" ".join(text.split()).casefold(), code)
@@ -169,19 +160,8 @@ class LabelCollector:
         return tuple(texts[::-1] if event == texts[0] else texts)
 
 
-def _no_class(text: str, classes: tuple[str, ...]) -> str:
-    none = f"is none of {_listing(list(classes))}, the classes"
-    if len(classes) == 2:
-        none = f"is neither {classes[0]!r} nor {classes[1]!r}, the classes"
-    folded = {name.casefold(): name for name in reversed(classes)}
-    near = difflib.get_close_matches(text.casefold(), [name.casefold() for name in classes], n=1)
-    hint = f"; is it {folded[near[0]]!r}?" if near else ""
-    return f"label {text!r} {none} of training{hint}"
-
-
 def _listing(values: np.ndarray | list[str]) -> str:
-    shown = ", ".join(label_text(value) for value in values[:MAX_CLASSES])
-    return shown + (", ..." if len(values) > MAX_CLASSES else "")
+    return listed([label_text(value) for value in values], MAX_CLASSES)
 
 
 # --- columns of tables -----------------------------------------------------------------------------------
@@ -194,8 +174,7 @@ _TOLD = 60
 def require_label(path: str, columns: Sequence[str], label: str | None) -> str:
     """The label column, which has to be named."""
     if label is None:
-        more = f", ... ({len(columns)} columns)" if len(columns) > _TOLD else ""
-        names = ", ".join(columns[:_TOLD]) + more
+        names = listed(columns, _TOLD)
         raise InputError(f"{path}: which column is the label? pass --label with one of: {names}")
     if label not in columns:
         near = nearest(label, columns)
@@ -222,10 +201,7 @@ def labels_of(
     """Labels of some rows of a table, with weights and offsets from other columns, as options name them."""
     name = options.label or ""
     column = table.columns[name]
-    absent, at = column.first_missing(rows)
-    if absent:
-        problem = f"missing label ({absent} of {len(rows)} rows): remove these rows"
-        raise table.refused(name, problem, at, "label")
+    table.refuse_missing(name, rows, "label")
     found: CellReading | None = None
     why = "as other labels are"
     if column.kind != "number" and (classes is None or set(column.words) - {*classes, ""}):

@@ -38,6 +38,9 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _FORGIVEN = re.compile(rb"[_\0]|qid")
 
 
+#: What a file of another kind is told.
+_READ = ", as LIBSVM text begins with; other files that are read are CSV, Parquet and NPZ"
+
 #: Bytes of parsed rows kept in memory between two passes; more of them wait in files without a name.
 CACHE_BYTES = 32 << 20
 
@@ -131,7 +134,7 @@ class LibsvmSource:
             label, *tokens = line.split(b"#", 1)[0].split() or [b"0"]
             place, last = f"{path}: line {number}", -1
             if not _is_finite(label):
-                hint = "; the line has no label" if b":" in label else ""
+                hint = "; the line has no label" if b":" in label else _READ * (number == 1)
                 hint = "; for a CSV file pass --format csv" if b"," in label else hint
                 return InputError(f"{place}: label {_show(label)} is not a finite number{hint}")
             for token in tokens:
@@ -187,10 +190,9 @@ MOST_COLUMNS = 2**28
 
 
 class NpzSource:
-    """A dense matrix (one array) or a CSR matrix (``data``, ``indices``, ``indptr``, ``shape``) with labels.
+    """A dense matrix (one array) or a sparse one, with the names of ``scipy.sparse.save_npz``, with labels.
 
-    The CSR names are those of ``scipy.sparse.save_npz``. Arrays are in memory as they are stored, and become
-    float64 block by block.
+    Arrays are in memory as they are stored, and become float64 block by block.
     """
 
     feature_names: list[str] | None = None
@@ -201,16 +203,15 @@ class NpzSource:
             self.columns = list(archive.files)  # names of all arrays
             if not self.columns:
                 raise self._refused("is a zip archive without arrays, not an NPZ file")
-            csr = {"data", "indices", "indptr", "shape"} <= set(self.columns)
+            self._y = self._array(archive, y_key, "y_key")
             self._X: Any
-            if x_key is None and "X" not in self.columns and csr:
+            if x_key is None and "X" not in self.columns and {"data", "shape"} <= set(self.columns):
                 self.kind, self._X = "csr", self._csr(archive)
             else:
                 self.kind, self._X = "dense", self._array(archive, x_key or "X", "x_key")
                 if self._X.ndim != 2:
                     raise self._refused(f"has shape {self._X.shape}, expected (rows, columns)", x_key or "X")
             self.n_rows, self.n_features = self._X.shape
-            self._y = self._array(archive, y_key, "y_key")
         if self._y.shape not in {(self.n_rows,), (self.n_rows, 1)}:
             problem = f"has shape {self._y.shape}, but there are {self.n_rows} rows: save one label for each"
             raise self._refused(problem, y_key)
@@ -234,8 +235,8 @@ class NpzSource:
             yield archive
         self.source.check_unchanged()
 
-    def _array(self, archive: Any, key: str, option: str = "x_key", kinds: str = "biuf") -> np.ndarray:
-        """An array of numbers, or of another kind."""
+    def _array(self, archive: Any, key: str, option: str) -> np.ndarray:
+        """An array of numbers."""
         if key not in self.columns:
             raise self._refused(f"no array {key!r}{nearest(key, self.columns)} (choose with {option})")
         try:
@@ -246,36 +247,37 @@ class NpzSource:
             if "allow_pickle" in reason:
                 problem = "holds Python objects (pickled), which are never loaded: save numeric arrays"
             raise self._refused(problem, key) from None
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
             kind = getattr(found, "dtype", "of no array")
             raise self._refused(f"has type {kind}, expected numbers", key)
         return found
 
     def _csr(self, archive: Any) -> sparse.csr_array:
-        if "format" in self.columns:
-            name = self._array(archive, "format", kinds="SU").item()
-            name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
-            if name != "csr":
-                raise self._refused(f"sparse format {name!r}: save matrix.tocsr() instead")
-        shape = self._array(archive, "shape")
-        if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
-            raise self._refused(f"must hold two whole numbers, not {shape.tolist()}", "shape")
-        if shape[1] > MOST_COLUMNS:
-            raise self._refused(f"says {shape[1]} columns; at most {MOST_COLUMNS} are read", "shape")
-        data, columns, indptr = (self._array(archive, key) for key in ("data", "indices", "indptr"))
+        """Any matrix of ``scipy.sparse.save_npz``; without the name of its format a CSR one."""
         try:
-            if {columns.dtype.kind, indptr.dtype.kind} - {"i", "u"}:
-                raise ValueError(f"indices of type {columns.dtype} and {indptr.dtype}")
-            X = sparse.csr_array((data, columns, indptr), shape=tuple(shape.tolist()))
-            X.check_format(full_check=True)
-            if not len(data) == len(columns) == indptr[-1]:
-                raise ValueError(
-                    f"{len(data)} data and {len(columns)} indices, but 'indptr' ends at {indptr[-1]}"
-                )
-        except (ValueError, IndexError, OverflowError) as error:
-            reason = " ".join(str(error).split())
-            raise self._refused(f"arrays 'data', 'indices', 'indptr' are no CSR matrix: {reason}") from None
-        return X
+            for key in {"indices", "indptr", "row", "col", "coords", "offsets", "shape"} & set(self.columns):
+                if archive[key].dtype.kind not in "iu":
+                    raise ValueError(f"{key} of type {archive[key].dtype}")
+            shape = archive["shape"].tolist()
+            if len(shape) != 2 or shape[0] != len(self._y) or shape[1] > MOST_COLUMNS:
+                most = f"{len(self._y)} labels, and at most {MOST_COLUMNS} columns are read"
+                raise ValueError(f"shape {shape}, but there are {most}")
+            if "format" in self.columns:
+                X: Any = sparse.load_npz(self.source.path)
+            else:
+                parts = tuple(archive[key] for key in ("data", "indices", "indptr"))
+                X = sparse.csr_array(parts, shape=shape)
+            if X.format in ("csr", "csc", "bsr"):
+                X.check_format(full_check=True)
+            if X.format in ("csr", "csc") and X.nnz != (count := len(archive["data"])):
+                raise ValueError(f"{count} data, but 'indptr' ends at {X.nnz}")
+            if X.dtype.kind not in "biuf":
+                raise ValueError(f"values of type {X.dtype}")
+            return sparse.csr_array(X)
+        except (*_DAMAGED, AttributeError, IndexError, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            problem = f"no sparse matrix as scipy.sparse.save_npz writes it: {reason}"
+            raise self._refused(problem) from None
 
     def texts(self, name: str) -> np.ndarray:
         """Another array with a number for each row."""
@@ -313,11 +315,7 @@ class NpzSource:
         if self.kind == "dense":
             return np.ascontiguousarray(X)
         X.sort_indices()  # SciPy does not promise an order, so any order is accepted
-        same = np.flatnonzero(X.indices[1:] == X.indices[:-1]) + 1
-        same = same[~np.isin(same, X.indptr)]  # neighbours in two different rows
-        if len(same):
-            row = start + int(np.searchsorted(X.indptr, same[0], side="right"))
-            place = f"row {row}, column {int(X.indices[same[0]]) + 1}"
-            raise self._refused(f"{place}: appears twice in the row: call sum_duplicates() before saving")
-        X.has_canonical_format = True
+        if not X.has_canonical_format:
+            problem = "a column appears twice in a row: call sum_duplicates() before saving"
+            raise self._refused(f"rows {start + 1} to {end}: {problem}")
         return X

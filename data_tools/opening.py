@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastadmm.errors import InputError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_error, storage_errors
+from fastadmm.files.reading import require_regular
 
 #: Called with the number of bytes of the source consumed since the last call (compressed bytes, as on disk).
 OnRead = Callable[[int], None]
@@ -33,33 +34,20 @@ _COMPRESSIONS: tuple[tuple[bytes, str | None, Callable[[Any], Any]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
 
-#: Names of what other programs keep tables in, for files whose first bytes do not tell.
-_UNREAD = {
-    ".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".rds", ".rdata", ".sav", ".dta", ".sas7bdat",
-    ".por", ".db", ".sqlite", ".sql", ".json", ".html", ".htm", ".xml",
-}  # fmt: skip
-
-_WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of Excel or another spreadsheet; save its sheet as CSV (UTF-8)"
-_ARRAY = "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)"
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 #: First entries of a workbook, which is a zip archive as NPZ files are.
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
 
-_BINARIES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"Rar!", b"7z\xbc\xaf\x27\x1c")
 
-#: Files that are something else altogether, and what to do about each.
-_FOREIGN: tuple[tuple[bytes, str], ...] = (
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; convert reads LIBSVM text, CSV and NPZ"),
-    (b"\x93NUMPY", _ARRAY),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
-    (b"\xd0\xcf\x11\xe0", _WORKBOOK),
-    (b"<?xml", "XML, which Excel writes, too; save its sheet as CSV (UTF-8)"),
-    *((begin, "no table, but a picture, a document or an archive") for begin in _BINARIES),
-    *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
-    *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
-)
+#: What files of other kinds begin with, in small letters.
+_FOREIGN = {
+    b"[{": "JSON", b'{"': "JSON", b"<html": "a web page", b"<!doc": "a web page", b"<?xml": "XML",
+    b"\x89png": "a picture", b"\xff\xd8\xff": "a picture", b"gif8": "a picture", b"%pdf": "a PDF document",
+    b"rar!": "a RAR archive", b"7z\xbc\xaf\x27\x1c": "a 7z archive", b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x93numpy": ".npy", b"\x89hdf\r\n\x1a\n": "HDF5",
+}  # fmt: skip
 
 
 class NotUtf8(InputError):
@@ -73,31 +61,25 @@ class SourceFile:
         self.path, self.name, self.shown = Path(path), Path(path).name, shown(path)
         self.encoding: str | None = None
         try:
-            if self.path.is_dir():
-                raise StorageError(f"{self.shown}: is a directory; give a data file")
-            if not self.path.exists():
-                raise StorageError(f"{self.shown}: no such file")
-            if not self.path.is_file():
-                # Sources are read twice or more; a pipe can be read once.
-                raise StorageError(f"{self.shown}: not a regular file; save the data to a file first")
-            self._state = self.state()
-            self.size = self._state[0]
-            with open(self.path, "rb") as raw:
-                self.magic = raw.read(8)
-                head = raw.read(72)
-        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            raise self._unreadable(error) from None
+            with storage_errors(path, "read"):
+                self.size, self._state = require_regular(path), self.state()
+                with open(self.path, "rb") as raw:
+                    self.magic, head = raw.read(8), raw.read(72)
+        except ValueError as error:  # a NUL byte
+            raise StorageError(f"{self.shown}: cannot read: {error}") from None
         if self.size == 0:
             raise self.refused("file is empty")
-        entry, length = head[22:], int.from_bytes(head[18:20], "little")
-        what = next((what for magic, what in _FOREIGN if self.magic.startswith(magic)), "")
-        if self.is_zip and (self.path.suffix.lower() in _WORKBOOKS or entry.startswith(_IN_WORKBOOKS)):
-            what = _WORKBOOK
-        elif self.magic.startswith(b"PK\x03\x04") and length <= len(entry):
-            arrays = entry[:length].endswith(b".npy")
-            what = "" if arrays else "a zip archive without arrays, not an NPZ file: unpack it first"
-        if what:
-            raise self.refused(f"is {what}")
+        named = self.path.suffix.lower() in _WORKBOOKS or head[22:].startswith(_IN_WORKBOOKS)
+        if self.magic.startswith(b"\xd0\xcf\x11\xe0") or (self.is_zip and named):
+            raise self.refused(f"is {_WORKBOOK}")
+        entry, length = head[22:], int.from_bytes(head[18:20], "little")  # name of the first entry
+        first = entry[:length] if self.magic.startswith(b"PK\x03\x04") and length <= len(entry) else b".npy"
+        if not first.endswith(b".npy"):
+            raise self.refused("is a zip archive without arrays, not an NPZ file: unpack it first")
+        foreign = (kind for begin, kind in _FOREIGN.items() if self.magic.lower().startswith(begin))
+        if what := next(foreign, ""):
+            remedy = "convert reads LIBSVM text, CSV, Parquet and NPZ"
+            raise self.refused(f"is no table (it begins as {what}); {remedy}")
         known = (own for own in _COMPRESSIONS if self.magic.startswith(own[0]))
         #: Name of the compression, and what undoes it.
         _, self.compression, self.decompressed = next(known, (b"", None, lambda raw: raw))
@@ -105,11 +87,6 @@ class SourceFile:
     def refused(self, problem: str) -> InputError:
         """The error about the file."""
         return InputError(f"{self.shown}: {problem}")
-
-    def _unreadable(self, error: Exception) -> StorageError:
-        if isinstance(error, StorageError):
-            return error
-        return StorageError(f"{self.shown}: cannot read: {getattr(error, 'strerror', None) or error}")
 
     def state(self) -> tuple[int, int, int]:
         """What differs once a file has been written to."""
@@ -137,10 +114,8 @@ class SourceFile:
 
     def open(self, on_read: OnRead | None = None) -> io.BufferedReader:
         """Open the decompressed bytes for sequential reading."""
-        try:
+        with storage_errors(self.path, "read"):
             raw = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by the reader returned
-        except OSError as error:
-            raise self._unreadable(error) from None
         stream: Any = io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
         return stream if self.encoding is None else io.BufferedReader(_Recoded(self, stream, self.encoding))
 
@@ -179,17 +154,13 @@ class _Guarded(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         source = self._source
-        place, after = f"{source.compression} data", f"after {self._count} bytes of text"
         try:
             count = self._inner.readinto(buffer)
-        except EOFError:
-            problem = "the file is truncated, copy or download it again"
-            raise source.refused(f"{place} end early, {after}: {problem}") from None
-        except (zlib.error, lzma.LZMAError, OSError) as error:
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and (source.compression is None or error.errno is not None):
-                raise source._unreadable(error) from None
-            problem = "copy or download the file again"
-            raise source.refused(f"{place} are damaged {after} ({error}): {problem}") from None
+                raise storage_error(source.path, error, "read") from None
+            place = f"{source.compression} data are damaged or truncated after {self._count} bytes of text"
+            raise source.refused(f"{place} ({error}): copy or download the file again") from None
         self._count += count
         if not count:
             source.check_unchanged()
@@ -240,6 +211,7 @@ def check_names(names: Sequence[str], place: str) -> None:
 
 
 # --- one table or data set in many files -----------------------------------------------------------------
+
 
 #: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
 _COMPRESSED_NOTHING = 1024
@@ -323,8 +295,6 @@ def _guessed(file: SourceFile) -> str:
         what = "not an NPZ file (no zip archive inside): truncated or misnamed"
     elif last in _WORKBOOKS:
         what = "is named as an Excel workbook, but holds none: pass --format csv if it is text"
-    elif last in _UNREAD:
-        what = "is in a format that is not read; save the table as CSV or Parquet"
     if what:
         raise file.refused(what)
     return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastadmm.data_tools.blocks import (
     Block,
-    ColumnStatistics,
     Progress,
     Scan,
     Steps,
-    fit_transform_of,
     stored,
     stored_kind,
     widened,
@@ -28,11 +26,11 @@ from fastadmm.data_tools.label_columns import label_text, require_label
 from fastadmm.data_tools.matrices import BLOCK_VALUES, LibsvmSource, NpzSource
 from fastadmm.data_tools.opening import OnRead, SourceFile, format_of
 from fastadmm.data_tools.per_table import TableOptions, check_columns, check_format_options, given_options
-from fastadmm.data_tools.tables import Table, read_table
+from fastadmm.data_tools.tables import read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
-from fastadmm.store.block_file import first_not_finite
-from fastadmm.store.owner_file import DIGEST_BYTES, record_digests, shared_rows
+from fastadmm.store.block_file import first_not_finite, first_twice
+from fastadmm.store.owner_file import DIGEST_BYTES, record_digests
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
@@ -55,14 +53,15 @@ class CsvSource:
         if not self.feature_names:
             raise InputError(f"{self.path}: no feature column besides the label {self.label!r}")
         self.n_features: int | None = len(self.feature_names)
-        for name in self.feature_names:
-            _check_numbers(table, name)
-        for name, what in ((self.label, "label"), (beside or "", "owner")):
-            if name in table.columns:
-                count, at = table.columns[name].first_missing(np.arange(table.n_rows))
-                if count:
-                    problem = f"missing {what} ({count} of {table.n_rows} rows): remove these rows"
-                    raise table.refused(name, problem, at, what)
+        every, known = np.arange(table.n_rows), {self.label: "label", beside: "owner"}
+        for name, column in table.columns.items():
+            if name in known:
+                table.refuse_missing(name, every, known[name])
+                continue
+            if words := [word for word in column.words if word and not is_number(word)]:
+                problem = f"{words[0][:40]!r} is not a number: correct it, or --drop the column"
+                raise table.refused(name, problem, column.first_row(words[0]))
+            table.refuse_missing(name, every, "value", "fill it in, or --drop the column")
 
     def texts(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Labels, or names of owners, of some rows: numbers, or texts where not all are.
@@ -83,20 +82,6 @@ class CsvSource:
             yield Block(X, self.texts(self.label, rows))
 
 
-def _check_numbers(table: Table, name: str) -> None:
-    """Refuse a column of which a cell is no number."""
-    column = table.columns[name]
-    if column.kind != "number":
-        at = column.first_row(*(word for word in column.words if word and not is_number(word)))
-        fault = f"{column.words[column.values[at]][:40]!r} is not a number: correct it, or --drop the column"
-    elif not column.full:
-        _, at = column.first_missing(np.arange(table.n_rows))
-        fault = "empty cell: fill in missing values, or --drop the column"
-    else:
-        return
-    raise table.refused(name, fault, at)
-
-
 _Reader = CsvSource | LibsvmSource | NpzSource
 
 
@@ -105,10 +90,8 @@ class OwnerOptions(TableOptions):
     """How files are read, who gets which rows, and how these are stored; `names` are those of the owners."""
 
     sizes: Sequence[int] | None = None
-    drop_rest: bool = False
     by: str | None = None  # column (CSV) or array (NPZ) that names owners
     overlap: str = "refuse"
-    public: str | Path | None = None
 
     def open(self, path: str | Path, scratch: Path | None = None, on_read: OnRead | None = None) -> _Reader:
         """A reader of one file, without the column that names owners."""
@@ -142,22 +125,15 @@ def convert_owners(
     values = None if asked.by is None else _owner_texts(first, asked.by)
     for reader in readers[1:]:
         _check_features(reader, first)
-    records, features = list[bytes](), list[bytes]()  # digests of rows with their labels, and without
+    records = list[bytes]()  # digests of rows with their labels
 
     def look(block: Block) -> None:
         records.extend(record_digests(block.X, [label_text(label) for label in block.labels]))
-        features.extend(record_digests(block.X) if asked.public is not None else ())
 
     scan = Scan(readers, on_read, look=look)
     owner_of, owners = _assign(scan, sources, asked, values)
-    kappa, repeated = _overlap(records, owner_of, owners, asked.overlap, first.path)
-    owned = [digest for digest, own in zip(features, (owner_of >= 0).tolist()) if own]
-    transform, shared = _recipe(asked, first, scan.width, owned)
-    recipe = {key: getattr(transform, key) for key in ("center", "scale")}
-    recipe = {key: value for key, value in recipe.items() if value is not None}
-    kind = "dense"
-    if transform.center is None:
-        kind = stored_kind(asked.storage, first.kind, int(scan.nonzeros.sum()), scan.n_rows * scan.width)
+    kappa = _overlap(records, owner_of, owners, asked.overlap, first.path)
+    kind = stored_kind(asked.storage, first.kind, int(scan.nonzeros.sum()), scan.n_rows * scan.width)
     labels, dtype = scan.labels.finish(asked.task or "auto", ask=False), asked.dtype or "float64"
     y, classes = labels.y, labels.classes
     if classes is not None:
@@ -169,7 +145,7 @@ def convert_owners(
         y = np.where(y > 0.5, 1.0, -1.0)
     how: dict[str, Any] = {"kind": kind, "dtype": dtype, "task": labels.task, "classes": classes}
     names = first.feature_names or [f"f{i + 1}" for i in range(scan.width)]
-    how |= {"feature_names": names, "recipe": recipe}
+    how |= {"feature_names": names}
 
     with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         with ExitStack() as stack:
@@ -181,21 +157,18 @@ def convert_owners(
             ]
             told, row = Steps(progress, "writing", size), 0
             for block in chain.from_iterable(reader.blocks(told) for reader in readers):
-                X = stored(widened(block.X, scan.width), kind, transform)
+                X = stored(widened(block.X, scan.width), kind, Transform())
                 with np.errstate(over="ignore"):
                     X = X.astype(dtype, copy=False)
                 if bad := first_not_finite(X):
                     at = row + bad[0] + 1
                     raise InputError(f"{first.path}: row {at}: a value is too large for {dtype}")
                 own = slice(row, row + X.shape[0])
-                for k in np.unique(owner_of[own][owner_of[own] >= 0]):
+                for k in np.unique(owner_of[own]):
                     mask = owner_of[own] == k
                     writers[k].append(X[mask], y[own][mask])
                 row = own.stop
-        manifest: dict[str, Any] = {"format": FORMAT, "version": VERSIONS[shared is not None]}
-        manifest |= {"owners": owners, "kappa": kappa, "repeated_records": repeated}
-        manifest |= {"sources": [Path(path).name for path in sources]}
-        manifest |= {} if shared is None else {"public_share": shared}  # which version 1.1 says besides
+        manifest = {"format": FORMAT, "version": VERSIONS[0], "owners": owners, "kappa": kappa}
         manifest["digest"] = seal_of(manifest)
         (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
     return open_owners(out)
@@ -208,8 +181,8 @@ def _check_options(sources: Sequence[str | Path], asked: OwnerOptions) -> None:
     sizes, by = asked.sizes, asked.by
     if not sources:
         raise ConfigError("no source file: give one to divide, or one per owner")
-    names = ("id", "alignment", "guest", "hosts", "source", "columns", "parties")
-    if others := [*asked.by_column, *given_options(asked, "like", "normalize", "positive", *names)]:
+    names = ("id", "alignment", "guest", "hosts", "source", "columns", "parties", "like", "normalize")
+    if others := [*asked.by_column, *given_options(asked, *names, "standardize", "positive")]:
         raise ConfigError(f"{others[0]}: is not for owners of rows")
     if len(sources) > 1 and (sizes is not None or by is not None):
         raise ConfigError(
@@ -219,13 +192,6 @@ def _check_options(sources: Sequence[str | Path], asked: OwnerOptions) -> None:
         raise ConfigError("how are rows given to owners? pass --sizes or --by, or one file per owner")
     if sizes is not None and (not sizes or min(sizes) < 1):
         raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
-    if asked.standardize and asked.public is None:
-        raise ConfigError(
-            "--standardize must come from public data, since statistics of the owners' own rows would give "
-            "them away: pass --public FILE"
-        )
-    if asked.public is not None and not asked.standardize:
-        raise ConfigError("--public: is for --standardize, which is not given")
 
 
 def _owner_texts(reader: _Reader, by: str) -> list[str]:
@@ -258,15 +224,13 @@ def _check_features(reader: _Reader, first: _Reader) -> None:
 def _assign(
     scan: Scan, sources: Sequence[str | Path], asked: OwnerOptions, texts: list[str] | None
 ) -> tuple[np.ndarray, list[str]]:
-    """The owner's number of every row (-1: nobody's) and the owners' names."""
+    """The owner's number of every row, and the owners' names."""
     sizes = asked.sizes
     if sizes is not None:
-        rest = scan.n_rows - sum(sizes)
-        if rest < 0 or (rest > 0 and not asked.drop_rest):
-            remedy = ": add an owner for the rest, or pass --set drop_rest=true" if rest > 0 else ""
+        if scan.n_rows != sum(sizes):
             told = f"--sizes add up to {sum(sizes)}, but there are {scan.n_rows} rows"
-            raise InputError(f"{shown(sources[0])}: {told}{remedy}")
-        owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
+            raise InputError(f"{shown(sources[0])}: {told}: cut the file, or add an owner for the rest")
+        owner_of = np.repeat(np.arange(len(sizes)), sizes)
         default = [f"owner-{k + 1}" for k in range(len(sizes))]
     elif texts is not None:
         values = sorted(
@@ -281,9 +245,8 @@ def _assign(
     chosen = default if asked.names is None else [name.strip() for name in asked.names.split(",")]
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
-    folded = [name.casefold() for name in chosen]
-    if twice := [name for name in chosen if folded.count(name.casefold()) > 1]:
-        raise InputError(f"two owners are named {twice[-1]!r}; give different --names")
+    if twice := first_twice(name.casefold() for name in chosen):
+        raise InputError(f"two owners are named {twice!r}; give different --names")
     return owner_of, chosen
 
 
@@ -293,15 +256,14 @@ def _file_name(text: str) -> str:
 
 def _overlap(
     digests: list[bytes], owner_of: np.ndarray, names: Sequence[str], overlap: str, path: str
-) -> tuple[int, int]:
-    """Most owners that share one record (kappa), and the number of records that occur more than once."""
-    kept = np.flatnonzero(owner_of >= 0)
+) -> int:
+    """Most owners that share one record (kappa)."""
     records = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
-    _, inverse, counts = np.unique(records[kept], return_inverse=True, return_counts=True)
-    holders = np.bincount(np.unique(np.stack([inverse, owner_of[kept]]), axis=1)[0])
+    _, inverse = np.unique(records, return_inverse=True)
+    holders = np.bincount(np.unique(np.stack([inverse, owner_of]), axis=1)[0])
     kappa = int(holders.max())
     if kappa > 1 and overlap == "refuse":
-        rows = kept[inverse == inverse[np.argmax(holders[inverse] > 1)]]  # of the first such record
+        rows = np.flatnonzero(inverse == inverse[np.argmax(holders[inverse] > 1)])  # of the first such record
         first = rows[0]
         other = next(row for row in rows if owner_of[row] != owner_of[first])
         raise InputError(
@@ -309,30 +271,4 @@ def _overlap(
             f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove them, "
             f"or pass --set overlap=count, which divides every epsilon by {kappa}"
         )
-    return kappa, int(np.count_nonzero(counts > 1))
-
-
-def _recipe(
-    asked: OwnerOptions, like: _Reader, n_features: int, owned: list[bytes]
-) -> tuple[Transform, float | None]:
-    """What is taken from a public file, and the share of rows that it and the owners have in common."""
-    if asked.public is None:
-        return Transform(), None
-    reader = asked.open(asked.public)  # a public file need not name owners
-    _check_features(reader, like)
-    statistics = ColumnStatistics()
-    rows: list[bytes] = []
-    for block in reader.blocks():
-        rows += record_digests(block.X)
-        statistics.update(block.X)
-    shared, reason = shared_rows(rows, owned)
-    if reason:
-        raise InputError(
-            f"{reader.path}: {reason}, so it is not public: its statistics would give the owners' rows away; "
-            "pass --public with rows of other people"
-        )
-    if statistics.n_features > n_features:
-        raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
-    statistics.widen(n_features)
-    # A centre would fill sparse rows.
-    return fit_transform_of(slice(None), like.kind, statistics, "none", reader.path), shared
+    return kappa

@@ -10,6 +10,7 @@ import numpy as np
 from fastadmm.data_tools.columns import EXACT, Chunk, Numbers, Whole, Words, words_of
 from fastadmm.data_tools.opening import OnRead, SourceFile, check_names
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.block_file import first_twice
 
 #: Rows at a time.
 BATCH_ROWS = 1 << 16
@@ -40,9 +41,8 @@ class ParquetTable:
             self.n_rows: int = parquet.metadata.num_rows
         self.columns: list[str] = list(self._schema.names)
         check_names(self.columns, self.path)
-        for i, name in enumerate(self.columns):
-            if self.columns.index(name) != i:
-                raise InputError(f"{self.path}: column name {name!r} appears twice: rename one")
+        if twice := first_twice(self.columns):
+            raise InputError(f"{self.path}: column name {twice!r} appears twice: rename one")
 
     @contextmanager
     def _open(self) -> Iterator[Any]:

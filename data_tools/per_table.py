@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.cell_text import date_formats, to_number
 from fastadmm.data_tools.column_types import Typing, as_numbers, parse_types
-from fastadmm.data_tools.columns import Column, is_number, nearest
+from fastadmm.data_tools.columns import is_number, nearest
 from fastadmm.data_tools.csv_table import Layout
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.store.block_file import check_party_name
+from fastadmm.store.block_file import check_party_name, first_twice
 
 _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
@@ -34,11 +34,7 @@ class PartyColumns:
     def take(self, X: Any) -> Any:
         """The party's columns of rows, dense or CSR."""
         part = X[:, self.columns]
-        if isinstance(X, np.ndarray):
-            return part
-        if isinstance(self.columns, slice):  # sorted as X is
-            part.has_sorted_indices = part.has_canonical_format = True
-        else:
+        if not isinstance(part, np.ndarray):
             part.sort_indices()
         return part
 
@@ -77,11 +73,10 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
     parts = [part.strip() for part in names.split(",")]
     if len(parts) != n_parties:
         raise ConfigError(f"--names {names!r}: {len(parts)} names for {n_parties} parties")
-    lowered = [part.lower() for part in parts]
     for part in parts:
         check_party_name(part, "--names", ConfigError)  # it becomes a file name, next to labels.h5
-        if lowered.count(part.lower()) > 1:
-            raise ConfigError(f"--names: {part!r} is given twice")
+    if twice := first_twice(part.lower() for part in parts):
+        raise ConfigError(f"--names: {twice!r} is given twice")
     return parts
 
 
@@ -179,10 +174,12 @@ class HoldOut:
 
         Shapes: ids, rows, the result (N,).
         """
+        if self.column:
+            table.refuse_missing(self.column, rows, self.kind)
         if self.kind == "time":
             held = self._late(table, rows, typing)
         elif self.kind == "group":
-            column = self._full(table, table.columns[self.column].as_text(), rows)
+            column = table.columns[self.column].as_text()
             held = self._first(_hashes(column.words)[column.values[rows]])
         else:
             held = self._first(_hashes(map(str, ids.tolist())))
@@ -211,7 +208,9 @@ class HoldOut:
         kind = "days" if dated or not all(map(is_number, filter(None, column.words))) else "number"
         own = replace(typing, kinds={name: typing.kinds.get(name, kind)})
         column, reading = as_numbers(table, name, column, own)
-        times = self._full(table, column, rows).values[rows]
+        if column.kind != "number":
+            raise table.refused(name, "no time")
+        times = column.values[rows]
         if self.share is not None:
             return self._first(-times)
         if not dated:
@@ -222,13 +221,6 @@ class HoldOut:
             if start is not None:
                 return times >= start
         raise ConfigError(f"--split {self.text!r}: {self.start!r} is no date; write it as 2024-01-31")
-
-    def _full(self, table: Table, column: Column, rows: np.ndarray) -> Column:
-        """The column, which must have a value in all rows."""
-        absent, at = column.first_missing(rows)
-        if absent or (self.kind == "time" and column.kind != "number"):
-            raise table.refused(self.column, f"no {self.kind}", max(at, 0))
-        return column
 
 
 def _hashes(texts: Iterable[str]) -> np.ndarray:
@@ -377,8 +369,8 @@ def check_format_options(kind: str, options: Any, place: str) -> None:
     for owner, given in own.items():
         if given and owner != kind:
             raise ConfigError(
-                f"{place}{given[0]} is for {owner} sources, but this one is read as {kind}: pass --format "
-                f"{owner} if it is {owner}"
+                f"{place}{given[0]} is for {owner} sources, but this one is read as {kind} (of LIBSVM, CSV, "
+                f"Parquet and NPZ): pass --format {owner} if it is {owner}"
             )
 
 

@@ -1,79 +1,12 @@
-"""Synthetic vertically split problems with known weights, for tests and benchmarks."""
+"""Synthetic tables, as the tutorials use them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from scipy import sparse
-
-Block: TypeAlias = np.ndarray | sparse.csr_array
-
-
-def make_vertical_classification(
-    n_samples: int,
-    widths: Sequence[int],
-    density: float = 1.0,
-    seed: int = 0,
-    *,
-    flip: float = 0.0,
-    **how: Any,
-) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
-    """Draw a logistic model over split features; of so many labels, a share is flipped."""
-    generator, blocks, z, weights = _draw(n_samples, widths, density, seed, **how)
-    y = (generator.random(n_samples) < 1.0 / (1.0 + np.exp(-z))).astype(np.float64)
-    y = np.where(generator.random(n_samples) < flip, 1.0 - y, y)
-    if n_samples > 1 and y.min() == y.max():  # tiny samples: keep both classes present
-        y[int(np.argmin(z))], y[int(np.argmax(z))] = 0.0, 1.0
-    return blocks, y, weights
-
-
-def make_vertical_regression(
-    n_samples: int,
-    widths: Sequence[int],
-    density: float = 1.0,
-    seed: int = 0,
-    *,
-    noise: float = 0.1,
-    **how: Any,
-) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
-    """Draw a linear model over split features."""
-    generator, blocks, z, weights = _draw(n_samples, widths, density, seed, **how)
-    return blocks, z + noise * generator.standard_normal(n_samples), weights
-
-
-def _draw(
-    n_samples: int,
-    widths: Sequence[int],
-    density: float,
-    seed: int,
-    signal: float = 2.0,  # standard deviation of the scores
-    duplicate: bool = False,  # whether all parties have the same block
-) -> tuple[np.random.Generator, list[Block], np.ndarray, list[np.ndarray]]:
-    """Blocks, scores and weights."""
-    if n_samples < 1 or not widths or min(widths) < 1:
-        raise ValueError("at least one sample, one party and one column per party are needed")
-    if not 0.0 < density <= 1.0:
-        raise ValueError(f"density must be in (0, 1], not {density}")
-    if duplicate and len(set(widths)) > 1:
-        raise ValueError("duplicate blocks need equal widths")
-    generator = np.random.default_rng(seed)
-    blocks: list[Block] = []
-    for width in widths:
-        if duplicate and blocks:
-            blocks.append(blocks[0].copy())
-            continue
-        X = generator.standard_normal((n_samples, width))
-        if density < 1.0:
-            X[generator.random((n_samples, width)) >= density] = 0.0
-        blocks.append(X if density == 1.0 else sparse.csr_array(X))
-    weights = [generator.standard_normal(width) for width in widths]
-    z = np.sum([X @ x for X, x in zip(blocks, weights)], axis=0)
-    spread = float(np.std(z))
-    factor = signal / spread if spread > 0 else 1.0
-    return generator, blocks, z * factor, [x * factor for x in weights]
 
 
 def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) -> list[Path]:

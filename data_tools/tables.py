@@ -54,7 +54,6 @@ class Cells:
     all_raw: bool = False  # all columns are, besides those of `text`
     na: Mapping[str, Collection[str]] = field(default_factory=dict)  # words for "no value"; ``""``: in all
     id: str | None = None  # the column of ids
-    quoted: Collection[str] = ()  # columns of texts that may be in quotes
 
 
 PLAIN = Cells()
@@ -114,6 +113,15 @@ class Table:
         if name not in self.columns:
             raise _absent(self.path, self.names, name, what)
         return self.columns[name]
+
+    def refuse_missing(
+        self, name: str, rows: np.ndarray, what: str, remedy: str = "remove these rows"
+    ) -> None:
+        """Refuse a column without a value in some of the rows."""
+        count, at = self.columns[name].first_missing(rows)
+        if count:
+            problem = f"missing {what} ({count} of {len(rows)} rows): {remedy}"
+            raise self.refused(name, problem, at, "" if what == "value" else what)
 
     def refused(self, name: str, problem: str, row: int | None = None, what: str = "") -> InputError:
         """The error about a column, or a cell of it; `what` says what kind of column it is."""
@@ -285,7 +293,6 @@ class _Builder:
         self.raw = not self.text and (cells.all_raw or name in cells.raw)
         self.na = {*cells.na.get("", ()), *cells.na.get(name, ())}
         self._na_numbers = set() if self.text else missing_numbers(self.na)
-        self._quoted = name in cells.quoted
 
     def stripped(self, words: Sequence[str]) -> list[str]:
         """Texts without spaces around; ``""`` for those that mean "no value"."""
@@ -309,7 +316,7 @@ class _Builder:
     def kept(self, words: Sequence[str], codes: np.ndarray) -> list[str]:
         """Stripped texts as they are kept; refuses what cannot be stored, or other readers would change."""
         for k, cell in enumerate(words):
-            quotes = not self._quoted and in_quotes(cell)
+            quotes = in_quotes(cell)
             if is_text(cell) and "\0" not in cell and not quotes:
                 continue
             row = int(np.flatnonzero(codes == k)[0])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import tomli_w
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from scipy import sparse
 
+from problems import make_vertical_classification
 from rounds_tools import three_classes
 from run_tools import run, write_blocks, write_problem
 

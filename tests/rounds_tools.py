@@ -13,8 +13,8 @@ from fastadmm.between.agent import party_approve, party_step
 from fastadmm.between.hub import open_letter, sealed
 from fastadmm.between.schema import Body, Request, encoded, message_bytes, pack_values
 from fastadmm.between.train import coordinator_start, coordinator_step
-from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 
+from problems import make_vertical_classification, make_vertical_regression
 from run_tools import logged, model_digests, result_of, write_blocks
 
 NAMES = ("party-1", "party-2")

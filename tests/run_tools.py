@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 import tomli_w
 from fastadmm.cli.app import main
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.proof.claim import Claim
 from fastadmm.runs.folder import Display
 from fastadmm.solver import solver
@@ -31,6 +30,7 @@ from fastadmm.store.partition import create_partition
 from scipy import sparse
 
 from command_server import PRELUDE, command_server
+from problems import make_vertical_classification
 
 _PROGRAM = "from fastadmm.cli.app import main; main()"
 

@@ -46,10 +46,10 @@ def test_alignment_file_round_trip_and_damage(tmp_path):
     record = json.loads(path.read_text())
     for change, message in (
         ({"ids": ["a", "007", "b"]}, "do not agree"),
-        ({"ids": ["a", "a"]}, "key 'ids'"),
-        ({"ids": [1, True]}, "key 'ids'"),
-        ({"ids": 7}, "key 'ids'"),
-        ({"ids": ["\ud800"]}, "do not agree|key 'ids'"),
+        ({"ids": ["a", "a"]}, "do not agree"),
+        ({"ids": [1, True]}, "do not agree"),
+        ({"ids": 7}, "do not agree"),
+        ({"ids": ["\ud800"]}, "do not agree"),
         ({"version": "9"}, "version '9'"),
         ({"format": "x"}, "not an alignment"),
     ):
@@ -114,8 +114,8 @@ def test_mistakes_of_private_intersection(bank, monkeypatch):
     refused(InputError, "answers another request", psi.psi_finish, guest, d / "key2", [d / "r"])
     refused(InputError, "ids are not those of the request", psi.psi_finish, host, d / "key", [d / "r"])
     refused(InputError, "given twice", psi.psi_finish, guest, d / "key", [d / "r", d / "r"])
-    refused(FormatError, "is a request, but a response", psi.psi_finish, guest, d / "key", [d / "q"])
-    refused(FormatError, "not a file of", psi.psi_respond, host, d / "shop.csv", d / "x")
+    refused(FormatError, "not a response, as", psi.psi_finish, guest, d / "key", [d / "q"])
+    refused(FormatError, "not a request, as", psi.psi_respond, host, d / "shop.csv", d / "x")
     raw = (d / "q").read_bytes()
     (d / "q").write_bytes(raw[:-9])
     refused(FormatError, "damaged or cut short", psi.psi_respond, host, d / "q", d / "x")

@@ -227,7 +227,7 @@ CASES = [
     case("manifest not TOML", overwrite(T, b"format = \n\n"), F, T, "TOML", "line 1"),
     case("manifest other format", toml("fastadmm-partition", "other"), F, T, "'format'"),
     case("manifest newer version", toml('"1.0"', '"1.2"'), F, T, "'version'", "upgrade"),
-    case("manifest no version number", toml('"1.0"', '"one"'), F, T, "'version'", "not a version"),
+    case("manifest no version number", toml('"1.0"', '"one"'), F, T, "'version'", "version one, but"),
     case("manifest n_samples text", toml(f"n_samples = {N}", 'n_samples = "60"'), F, T, "'n_samples'"),
     case("manifest n_samples other", toml(f"n_samples = {N}", "n_samples = 61"), I, D, "rows", "61"),
     case("manifest other row_digest", toml("sha256:", "sha256:0"), I, D, "'obs/ids'", "order"),

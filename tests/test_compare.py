@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.reports import compare_runs
 from fastadmm.reports.records import comparison_rows
 from fastadmm.runs.config import make_config
@@ -16,6 +15,7 @@ from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model
 from fastadmm.store.partition import open_partition
 
+from problems import make_vertical_classification
 from run_tools import printed, refused, result_of, run, told, write_blocks, write_problem
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Threads, converse
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.families import FAMILIES
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
+from problems import make_vertical_classification
 from rounds_tools import three_classes
 from run_tools import refuses
 

@@ -105,7 +105,7 @@ def test_like_refuses_what_training_did_not_have(tmp_path):
     convert(tmp_path / "train", tmp_path / "a.parts", columns="2,1")
     (tmp_path / "labels").write_text("1 1:1\n3 1:1\n")
     (tmp_path / "wide").write_text("1 1:1\n2 4:1\n")
-    with pytest.raises(InputError, match="label '3' is neither '1' nor '2'"):
+    with pytest.raises(InputError, match="label '3' is none of the classes of training; there are: 1, 2"):
         convert(tmp_path / "labels", tmp_path / "o", like=tmp_path / "a.parts")
     with pytest.raises(InputError, match="line 2: index '4' is out of range: there are 3 features"):
         convert(tmp_path / "wide", tmp_path / "o", like=tmp_path / "a.parts")
@@ -331,10 +331,10 @@ def test_nothing_among_parts_is_left_out_silently(tmp_path):
     convert(folder, tmp_path / "o", parties=2)
     other = folder / "b.svm"
     for make, told in (
-        (lambda: other.symlink_to("nowhere"), r"b\.svm: no such file"),
+        (lambda: other.symlink_to("nowhere"), r"b\.svm: .*No such file"),
         (
             other.mkdir,
-            r"b\.svm: is a directory",
+            r"b\.svm: .*is a directory",
         ),
     ):
         make()

@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import column_deviations
@@ -29,6 +28,7 @@ from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store.model import open_model
 from scipy.optimize import nnls
 
+from problems import make_vertical_classification
 from rounds_tools import begin, data_of, separate, train
 from run_tools import printed, result_of, run, write_blocks
 

@@ -18,7 +18,6 @@ from fastadmm.between.schema import Message, digest_of, encoded, open_envelope, 
 from fastadmm.between.socket import Server, serve
 from fastadmm.conversation.exchange import Threads, converse
 from fastadmm.data_tools.alignment import file_ids, psi_respond
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import write_toml
@@ -32,6 +31,7 @@ from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import open_model, open_party_model
 from fastadmm.store.party_file import open_party
 
+from problems import make_vertical_classification
 from run_tools import run, write_blocks
 
 pytestmark = pytest.mark.usefixtures("quiet")

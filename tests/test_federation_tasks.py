@@ -23,7 +23,6 @@ from fastadmm.between.schema import (
 )
 from fastadmm.between.train import Setup
 from fastadmm.data_tools.alignment import canonical_order, file_ids, psi_request, write_alignment
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.predict import predict_partition, summand_of_file
 from fastadmm.store.model import open_shared_part
@@ -31,6 +30,7 @@ from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party
 
 from federation_tools import CALLER, Parties, confirmed, train_with
+from problems import make_vertical_classification
 from rounds_tools import NAMES, data_of, separate
 from run_tools import flipped, refuses, run
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator.subspace.scheme import Subspace
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
@@ -19,6 +18,7 @@ from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.checks import parse_bytes
 from fastadmm.store.partition import open_partition
 
+from problems import make_vertical_classification
 from run_tools import CrashAfter, Notes, assert_same_run, python, refuses, result_of, run, write_blocks
 from scripts import script_of
 

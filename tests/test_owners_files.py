@@ -1,13 +1,17 @@
-"""Rows of a file become owners: sizes, a column, separate files; overlap; public scaling; faults."""
+"""Rows of a file become owners: sizes, a column, separate files; overlap; faults."""
+
+import re
 
 import h5py
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.store.owner_file import open_owner, open_owners
+from fastadmm.store.elements import write_array
+from fastadmm.store.owner_file import open_owner, open_owners, record_digests, shared_rows
 from scipy import sparse
 
+from owners_data import write_owners
 from run_tools import refuses, within
 
 CSV = {"label": "sick"}
@@ -140,33 +144,16 @@ def test_a_record_is_the_same_however_it_is_stored(tmp_path):
         with pytest.raises(InputError, match="12 records are with several owners"):
             convert_owners([paths[0], other], tmp_path / "o")
         assert convert_owners([paths[0], other], tmp_path / "o", force=True, **options).kappa == 2
-        with pytest.raises(InputError, match="every row of it is a row of an owner, so it is not public"):
-            convert_owners([paths[0]], tmp_path / "p", sizes=[6, 6], public=other, standardize=True)
 
 
-def test_scaling_comes_from_the_public_file(tmp_path):
-    rng = np.random.default_rng(3)
-    for name, count in (("private", 30), ("public", 50)):
-        X = rng.normal(size=(count, 4)) @ np.diag([1, 2, 3, 9.0]) + 5
-        np.savez(tmp_path / f"{name}.npz", X=X, y=X @ [1.0, 2, 3, 4] + 0.5)
-    public, private = (np.load(tmp_path / f"{name}.npz")["X"] for name in ("public", "private"))
-    data = convert_owners(
-        [tmp_path / "private.npz"], tmp_path / "o", sizes=[10, 20], public=tmp_path / "public.npz",
-        standardize=True,
-    )  # fmt: skip
-    X = np.concatenate([rows(o) for o in data.owners])
-    assert pytest.approx((private - public.mean(axis=0)) / public.std(axis=0)) == X
-    # A column that is constant in the public file is not scaled.
-    tmp_path = within(tmp_path)
-    rng = np.random.default_rng(3)
-    for name, count, value in (("private", 30, 0.6), ("public", 37, 0.1)):  # whose rounded mean is not 0.1
-        X = np.column_stack([rng.normal(size=count), np.full(count, value)])
-        np.savez(tmp_path / f"{name}.npz", X=X, y=X[:, 0])
-    public = tmp_path / "public.npz"
-    data = convert_owners(
-        [tmp_path / "private.npz"], tmp_path / "o", sizes=[30], public=public, standardize=True
-    )
-    np.testing.assert_array_equal(rows(data.owners[0])[:, 1], 0.5)
+def test_directories_that_older_versions_scaled_open(tmp_path):
+    folder, _ = write_owners(tmp_path / "o", sizes=(3, 4), d=2)
+    for name in "ab":
+        with h5py.File(folder / f"{name}.h5", "a") as file:
+            write_array(file["recipe"], "scale", np.array([2.0, 4.0]))
+    with open(folder / "owners.toml", "a") as file:
+        file.write("public_share = 0.05\nrepeated_records = 0\n")
+    assert open_owners(folder).owners[1].recipe["scale"].tolist() == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -177,26 +164,17 @@ def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
     rng = np.random.default_rng(1)
     values = [*rng.normal(size=(2, 40)), rng.integers(0, 2, 40)]
     text = [f"{a},{b},{c}\n" for a, b, c in zip(*values, strict=True)]
-    (tmp_path / "own.csv").write_text("x,z,y\n" + "".join(text))
     copied = [f"{line[:-2]}{1 - int(line[-2])}\n" if flipped else line for line in text[: lines - 1]]
     others = [f"{a},{b},0\n" for a, b in rng.normal(size=(more, 2))]
-    (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join([*reversed(copied), *others]))
-    options = {"sizes": [30, 10], "label": "y", "standardize": True}
-    with pytest.raises(
-        InputError, match=r"(every row of it is a row of an owner|at most 10.0% may), so it is not public"
-    ):
-        convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "copy.csv", **options)
-    assert not (tmp_path / "o").exists()
+
+    def digests(rows):
+        return record_digests(np.loadtxt(rows, delimiter=",")[:, :2])
+
+    reason = shared_rows(digests([*reversed(copied), *others]), digests(text))[1]
+    assert re.search(r"every row of it is a row of an owner|at most 10.0% may", reason)
     # Rows that no owner has are another matter.
-    options |= {"sizes": [20], "drop_rest": True}
-    (tmp_path / "rest.csv").write_text("x,z,y\n" + "".join(text[20:]))
-    made = convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", **options)
-    assert made.public_share == 0.0
-    (tmp_path / "rest.csv").write_text("x,z,y\n" + "".join(text[19:]))
-    made = convert_owners(
-        [tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", force=True, **options
-    )
-    assert made.public_share == 1 / 20
+    assert shared_rows(digests(text[20:]), digests(text[:20])) == (0.0, "")
+    assert shared_rows(digests(text[19:]), digests(text[:20])) == (1 / 20, "")
 
 
 def test_arrays_that_name_no_owners(tmp_path):

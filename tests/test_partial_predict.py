@@ -4,13 +4,13 @@ import shutil
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import combine_contributions, partial_predict, predict_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import Model, open_model, write_model
 from fastadmm.store.partition import create_partition
 
+from problems import make_vertical_classification
 from run_tools import refused, run, within, write_blocks, write_problem
 
 

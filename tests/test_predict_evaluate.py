@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 from fastadmm.data_tools.convert import convert
-from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.errors import InputError, StorageError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
@@ -20,6 +19,7 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score
 
+from problems import make_vertical_classification, make_vertical_regression
 from run_tools import printed, refused, refuses, run, told, within, write_blocks
 
 

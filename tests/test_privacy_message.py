@@ -12,7 +12,6 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
 from fastadmm.blocks.block import as_block
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import epsilon_of
@@ -30,6 +29,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 
+from problems import make_vertical_classification
 from run_tools import printed, refuses, run, write_blocks
 
 ENGINE = Engine(1)

@@ -8,7 +8,6 @@ from fastadmm.between.run_problem import RemoteBlock
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import converse
-from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.claim import Claim
@@ -16,6 +15,7 @@ from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 from federation_tools import Parties, train_with
+from problems import make_vertical_classification, make_vertical_regression
 from rounds_tools import begin, data_of, separate, three_classes, train
 from run_tools import result_of
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.config import make_config
 
+from problems import make_vertical_classification
 from run_tools import refused, refuses, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)

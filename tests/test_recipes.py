@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
-from fastadmm.data_tools.synthetic import make_vertical_regression
 from fastadmm.method.scheme import Needs, Scheme
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import LOSSES
@@ -16,6 +15,7 @@ from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize
 
+from problems import make_vertical_regression
 from rounds_tools import begin, separate
 from rounds_tools import train as train_by_files
 from run_tools import in_file, refused, result_of, run, write_blocks

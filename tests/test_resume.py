@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from fastadmm import SolverOptions
 from fastadmm.blocks.block import DenseBlock
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.files.seal import digest_of_files
@@ -26,6 +25,7 @@ from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver
 
+from problems import make_vertical_classification
 from run_tools import (
     CrashAfter,
     Notes,

@@ -12,12 +12,12 @@ from fastadmm.between import run_problem
 from fastadmm.between.hub import Letters
 from fastadmm.between.train import coordinator_step
 from fastadmm.coordinator import message_store
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError, StorageError
 from fastadmm.proof.share import Share
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
+from problems import make_vertical_classification
 from rounds_tools import (
     NAMES,
     answer,

@@ -11,7 +11,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import StorageError
 from fastadmm.runs.checkpoint import checkpoints
 from fastadmm.runs.config import make_config
@@ -22,6 +21,7 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.store.model import open_model
 from fastadmm.store.partition import open_partition
 
+from problems import make_vertical_classification
 from run_tools import (
     Notes,
     assert_clean,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine import spilled as spilled_module
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.spilled import SpilledRows, let_go
@@ -19,6 +18,7 @@ from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.store.partition import open_partition
 
+from problems import make_vertical_classification
 from run_tools import CrashAfter, Notes, assert_same_run, refuses, write_blocks
 
 N = 40_000

@@ -13,7 +13,6 @@ from fastadmm.data_tools.per_table import (
     parse_widths,
     split_names,
 )
-from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.errors import ConfigError, InputError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,7 +116,6 @@ def test_two_words_that_do_not_tell_ask_which_is_counted():
         (([3, 1], [2, 1]), {"task": "classification"}, ("1", "2", "3"), [2, 0, 1, 0]),
         (([10, 9, 2],), {"task": "classification"}, ("2", "9", "10"), [2, 1, 0]),
         ((["red", "blue"], ["green"]), {}, ("blue", "green", "red"), [2, 0, 1]),
-        (([1, 2], ["one"]), {}, ("1", "2", "one"), [0, 1, 2]),
         (([7, 3],), {"task": "classification", "classes": ("9", "7", "3")}, ("9", "7", "3"), [1, 2]),
     ],
 )
@@ -135,16 +133,16 @@ def test_more_than_two_classes(chunks, options, classes, y):
         (
             ([float(i) for i in range(1001)],),
             {"task": "classification"},
-            r"1001 classes \(0, 1, 2, .*, \.\.\.\), but at most 1000 are supported; for a regression",
+            r"1001 classes \(0, 1, 2, .* and 981 more\), but at most 1000 are supported; for a regression",
         ),
         ((["a", "b"],), {"task": "regression"}, "label 'a' is not a number"),
-        (([float(i) for i in range(30)], ["x"]), {}, "numbers except 'x'"),
+        (([float(i) for i in range(30)], ["x"]), {}, "labels are numbers in some files, but 'x' in others"),
         (([f"w{i}" for i in range(1001)],), {}, "text with more than 1000"),
-        (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is neither '-1' nor '1'"),
+        (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is none of the classes"),
         (
             ([1, 4],),
             {"task": "classification", "classes": ("1", "2", "3")},
-            "label '4' is none of 1, 2, 3, the",
+            "label '4' is none of the classes of training; there are: 1, 2, 3",
         ),
     ],
 )
@@ -209,24 +207,3 @@ def test_statistics_of_late_columns_and_transforms():
     rows = transform.apply(sparse.csr_array(party.take(X))).toarray()
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
     assert fit_transform_of(party.columns, "dense", None, "none").is_identity
-
-
-# --- synthetic data --------------------------------------------------------------------------------------
-def test_synthetic():
-    blocks, y, weights = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
-    again, y_again, _ = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
-    assert [block.shape for block in blocks] == [(300, 3), (300, 5)]
-    assert all(sparse.issparse(block) for block in blocks)
-    assert (blocks[1] - again[1]).nnz == 0
-    np.testing.assert_array_equal(y, y_again)
-    assert set(y) == {0.0, 1.0}
-    z = sum(block @ x for block, x in zip(blocks, weights))
-    assert np.std(z) == pytest.approx(2.0)
-    assert np.mean((z > 0) == y) > 0.7
-
-    blocks, y, weights = make_vertical_regression(200, [4, 4, 4], seed=0, noise=0.0, duplicate=True)
-    np.testing.assert_array_equal(blocks[0], blocks[2])
-    np.testing.assert_allclose(y, sum(block @ x for block, x in zip(blocks, weights)))
-    for wrong in ({"widths": []}, {"widths": [0]}, {"widths": [2], "density": 0.0}):
-        refuses(ValueError, "", make_vertical_regression, 5, **wrong)
-    refuses(ValueError, "equal widths", make_vertical_regression, 5, [1, 2], duplicate=True)

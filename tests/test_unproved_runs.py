@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from fastadmm import Privacy, SolverOptions, make_problem
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
@@ -17,6 +16,7 @@ from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.party_file import _ROOT_KEYS
 from fastadmm.store.transform import Transform
 
+from problems import make_vertical_classification
 from run_tools import in_file, printed, refused, refuses, run, told
 
 N = 240

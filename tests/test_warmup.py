@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.kernels import cache
 from fastadmm.kernels.cache import source_digest, user_cache
 from fastadmm.kernels.compilation import tell, watching
 
+from problems import make_vertical_classification
 from run_tools import python, run_process, write_blocks
 
 ROOT = Path(__file__).resolve().parents[1]

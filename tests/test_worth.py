@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.reports import write_report
@@ -20,6 +19,7 @@ from fastadmm.worth.coalitions import PARTIAL, coalitions_done, plan_coalitions,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from problems import make_vertical_classification
 from run_tools import refused, refuses, write_problem
 
 games = st.integers(1, 5).flatmap(

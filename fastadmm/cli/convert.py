@@ -43,9 +43,6 @@ LIKE = opt.option(
 )
 PARTIES = opt.option("Number of parties; 'convert' gives each an equal block of columns.", metavar="K")
 NAMES = opt.option("Names of the parties or owners.", metavar="A,B")
-STANDARDIZE = opt.flag(
-    "Centre columns, and divide them by their deviation.", "--standardize", panel="Options"
-)
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,9 @@ class _Values(Beside):
         panel="Options",
         metavar="SHARE",
     )
-    standardize: bool = STANDARDIZE
+    standardize: bool = opt.flag(
+        "Centre columns, and divide them by their deviation.", "--standardize", panel="Options"
+    )
     task: opt.Task | None = opt.option(opt.TASK.help)
     positive: str | None = opt.POSITIVE
     normalize: str | None = declare("data", "rows of each party to norm 1", choices=("none", "l2"))

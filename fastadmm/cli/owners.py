@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.cli import options as opt
 from fastadmm.cli.app import new_group
-from fastadmm.cli.convert import NAMES, STANDARDIZE, FileOptions, Format, progress_bar
+from fastadmm.cli.convert import NAMES, FileOptions, Format, progress_bar
 from fastadmm.cli.terminal import print_json, say, tell
 from fastadmm.errors import ConfigError, ExitCode
 from fastadmm.settings.setting import declare
@@ -22,14 +22,11 @@ group = new_group(owners="Train with owners of rows, who answer differentially p
 
 @dataclass(frozen=True)
 class _Owners:
-    """Options for which rows are whose, what is taken from public rows, and what is stored."""
+    """Options for which rows are whose, and what is stored."""
 
     sizes: str | None = opt.option("Number of consecutive rows of each owner.", metavar="N,N,...")
     by: str | None = opt.option("Column (CSV) or array (NPZ) that names the owner.", metavar="NAME")
     names: str | None = NAMES
-    public: Path | None = opt.option("File of public rows for scaling.", metavar="FILE")
-    standardize: bool = STANDARDIZE
-    drop_rest: bool = declare("data", "true: rows beyond those of sizes stay out", default=False)
     overlap: str = declare(
         "data",
         "count: records of several owners divide every epsilon",
@@ -73,7 +70,6 @@ def convert(
         raise ConfigError(f"--sizes {owners.sizes!r}: give whole numbers such as 250000,250000") from None
     how = opt.plain_values(reading)
     how |= {"header": not how.pop("no_header"), "drop": reading.dropped}
-    how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
     with progress_bar() as progress:
         data = convert_owners(sources, out, **who, **how, force=force, progress=progress)
     _show(data, as_json)
@@ -87,17 +83,12 @@ def _show(data: Owners, as_json: bool) -> None:
         "task": data.task,
         "classes": data.classes,
         "kappa": data.kappa,
-        "public_share": data.public_share,
         "parts": [{"name": o.name, "n_samples": o.n_samples, "kind": o.kind} for o in data.owners],
     }
     lines = [
         f"{data.path}: {data.n_samples} rows, {data.owners[0].n_features} features, {data.task}, "
         + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
     ]
-    if data.public_share is not None:
-        lines.append(
-            f"  of the public file's rows or the owners', {data.public_share:.1%} are in both, at most"
-        )
     lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
     tell(as_json, summary, lambda: lines, indent=None)
 

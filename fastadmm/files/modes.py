@@ -7,7 +7,6 @@ replaced keeps the mode that its owner gave it.
 
 import os
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,14 +64,6 @@ def _mode_of(target: Path, otherwise: int) -> int:
 
 def lock_file(descriptor: int, *, wait: bool) -> None:
     """Lock an open file for this process alone."""
-    if sys.platform == "win32":
-        import msvcrt
+    import fcntl
 
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError(*error.args) from None
-    else:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -34,16 +33,12 @@ def run_lock(run: Path, name: Path | None = None) -> Iterator[Callable[[], None]
     """
     name = run if name is None else name
     with storage_errors(name, "read"):
-        # The directory itself: nothing to leave behind. Windows opens files only.
-        if windows := sys.platform == "win32":
-            descriptor = os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        else:
-            descriptor = os.open(run, os.O_RDONLY)
+        descriptor = os.open(run, os.O_RDONLY)  # the directory itself: nothing to leave behind
     held = os.fstat(descriptor)
 
     def check() -> None:
         try:
-            same = windows or os.path.samestat(os.stat(name), held)
+            same = os.path.samestat(os.stat(name), held)
         except FileNotFoundError:
             same = False
         if not same:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +101,11 @@ def _index_fault(X: csr_array) -> tuple[int, str] | None:
     return None
 
 
+def first_twice(names: Iterable[str]) -> str:
+    """The first of some names that is given twice; ``""``: none."""
+    return next((name for name, count in Counter(names).items() if count > 1), "")
+
+
 def not_finite(value: float, place: str, row: int, column: int, name: str | None) -> InputError:
     """Return the error for a NaN or infinite value; `row` and `column` count from 0."""
     named = "" if name is None else f" ({name!r})"
@@ -184,8 +190,7 @@ class BlockFile:
         """The d names of the columns (read on first use)."""
         with self._open() as file:
             names = h5.read_strings(h5.require_group(file, "var"), "names")
-        if len(set(names)) != len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
+        if twice := first_twice(names):
             raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
         return names
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-#: What exp(weight) is called where the loss is not known.
-_UNKNOWN_RATIO = "exp(weight)"
-
 
 @dataclass(frozen=True)
 class Units:
@@ -99,7 +96,7 @@ def coefficients(
     parties = model.parties if isinstance(model, Model) else [model]
     loss = loss if whole is None else whole.loss
     family = family_of(parse_loss(loss)) if loss else None
-    ratio = family.ratio if family else ("" if loss else _UNKNOWN_RATIO)
+    ratio = family.ratio if family else ""
     classes: Sequence[str] = ("",)  # one predictor: none is named
     if parties[0].weights.ndim > 1:
         numbers = range(parties[0].weights.shape[1])
@@ -129,11 +126,6 @@ def coefficients(
         notes.append(
             f"in raw units {parties[0].name} adds {said} to the intercept, which the coordinator has"
         )
-        if ratio == _UNKNOWN_RATIO:
-            notes.append(
-                "exp(weight) is an odds ratio of a logistic and a rate ratio of a poisson model; a party's "
-                "file does not say which it is"
-            )
     else:
         for c, name in enumerate(classes):
             rows.append(_row(("", INTERCEPT, name), shifted[c], intercept[c]))

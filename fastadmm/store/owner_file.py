@@ -46,13 +46,12 @@ class OwnerWriter(Writer):
         feature_names: Sequence[str],
         classes: tuple[str, str] | None = None,
         dtype: str = "float64",
-        recipe: dict[str, np.ndarray] | None = None,
         public_path: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(path, public_path)
         self.name = check_party_name(name, self._shown)
         self.task, self.n_features, self.dtype = task, len(feature_names), np.dtype(dtype)
-        self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
+        self._names, self._classes = list(feature_names), classes
         self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {self.n_features}\n".encode())
         self._create(OWNER_TYPE, OWNER_VERSIONS[-1], force=True, ids=False)
 
@@ -78,8 +77,6 @@ class OwnerWriter(Writer):
         h5.encode(self._file.create_group("var"), "dict")
         h5.write_strings(self._file["var"], "names", self._names)
         h5.encode(self._file.create_group("recipe"), "dict")
-        for key, value in self._recipe.items():
-            h5.write_array(self._file["recipe"], key, np.asarray(value, dtype=np.float64))
         h5.write_strings(self._file["recipe"], "names", self._names)
         about = {"name": self.name, "task": self.task, "n_samples": np.int64(self.n_samples)}
         about |= {"content-digest": f"sha256:{self._hash.hexdigest()}"}
@@ -131,7 +128,7 @@ def open_owner(path: str | os.PathLike[str]) -> OwnerFile:
 
 MANIFEST = "owners.toml"
 FORMAT = "fastadmm-owners"
-#: 1.1: says how many rows a public file and the owners have in common.
+#: 1.1, of older versions of this program: scaled by a public file, with which the owners share so many rows.
 VERSIONS = ("1.0", "1.1")
 _MANIFEST = {"format": (FORMAT,), "version": str, "owners": list, "kappa": POSITIVE, "digest?": str}
 _MANIFEST |= {"repeated_records?": object, "sources?": object, "public_share?": float}
@@ -146,7 +143,6 @@ class Owners:
     kappa: int  # largest number of owners of one record; every budget is divided by it
     task: str
     classes: tuple[str, ...] | None  # original labels of -1 and 1
-    public_share: float | None = None
 
     @property
     def n_samples(self) -> int:
@@ -191,7 +187,7 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
             raise InputError(
                 f"{shown(owner.path)}: targets or scaling are not those of {first.name!r}; convert together"
             )
-    return Owners(Path(path), owners, kappa, first.task, first.classes, values.get("public_share"))
+    return Owners(Path(path), owners, kappa, first.task, first.classes)
 
 
 DIGEST_BYTES = 16

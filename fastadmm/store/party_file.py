@@ -253,7 +253,6 @@ def _places(dataset: h5py.Dataset) -> tuple[np.ndarray, int] | None:
 class PartyData(BlockFile):
     """A party's file, checked but not loaded. Made by :func:`open_party`."""
 
-    first_entry = 0
     _encoding = PARTY_TYPE, PARTY_VERSIONS
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -286,11 +285,8 @@ class PartyData(BlockFile):
                     int(h5.read_block(ends, self.first_row + k, self.first_row + k + 1)[0])
                     for k in (start, stop)
                 )
-            own.nnz, own.first_entry = max(0, last - first), first
+            own.nnz = max(0, last - first)
         return own
-
-    def __repr__(self) -> str:
-        return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
 
     @property
     def steps(self) -> list[Any]:
