@@ -65,7 +65,7 @@ PROBLEMS = {
     "labels -1 and 1": ({"y": 2 * Y - 1}, I, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
     "labels 1 and 2": ({"y": Y + 1}, I, r"y: target 2.0 in row 1 is outside"),
     "one class": ({"y": np.ones(6)}, I, r"y: only one class is present \(1\); two are needed"),
-    "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 is above 1e\+100"),
+    "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 must be .* at most 1e\+100"),
     "ball too large": ({"constraint": "ball:1e160"}, C, r"ball of radius 1e\+160: it is above 1e\+100"),
     "one class with weight": ({"sample_weight": Y}, I, r"only one class is present \(1\)"),
     "negative weight": (

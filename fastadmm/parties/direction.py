@@ -9,18 +9,20 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import ddot, dgemv
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.proximal import Opened
-from fastadmm.parties.reflection import reflection
+from fastadmm.parties.reflection import reflect_rows, reflection
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
@@ -55,6 +57,9 @@ _DENSE = 0.25
 
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
+
+#: No more than this share of a direction is rounding.
+_NOTHING_NEW = 1e-9
 
 #: Directions that there is room for at first.
 _ROOM = 8
@@ -341,17 +346,23 @@ class DirectionParty(OwnDirections, Opened):
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
-        from fastadmm.kernels.directions import orthonormal
-
         k = self._n_directions
         if k == len(self._room):
             # Pages that nothing is written to take no memory.
             grown = np.empty((2 * k + _ROOM, self.block.shape[1]))
             grown[:k] = self._room
             self._room = grown
-        fresh = self._room[k]
-        if not orthonormal(direction, self._room[:k], fresh):
+        earlier, fresh = self._room[:k], self._room[k]
+        size = math.sqrt(ddot(direction, direction))
+        if not (math.isfinite(size) and size > 0.0):
             return None
+        np.divide(direction, size, out=fresh)
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            fresh -= dgemv(1.0, earlier.T, dgemv(1.0, earlier.T, fresh, trans=1)) if k else 0.0
+        left = math.sqrt(ddot(fresh, fresh))
+        if not left > _NOTHING_NEW:
+            return None
+        fresh /= left
         self._n_directions += 1
         return fresh
 
@@ -367,9 +378,9 @@ class DirectionParty(OwnDirections, Opened):
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
-        from fastadmm.kernels.directions import add_weights
-
-        return float(add_weights(self.directions, coefficients, self.regularization, residual))
+        if len(coefficients) > 0:
+            residual += self.regularization * dgemv(1.0, self.directions.T, coefficients)
+        return float(ddot(residual, residual))
 
     def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`.
@@ -394,11 +405,9 @@ class DirectionParty(OwnDirections, Opened):
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")
         unit, row = reflection(direction)
-        from fastadmm.kernels.directions import reflect_rows
-
         # A copy, since directions are never changed in place; with spare room behind them.
         room, used = self._room.copy(), np.flatnonzero(unit)
-        reflect_rows(room, used, unit[used], 0, room.shape[1])
+        reflect_rows(room, used, unit[used], (0, room.shape[1]))
         room[row : self._n_directions - 1] = room[row + 1 : self._n_directions]
         self._room, self._n_directions = room, self._n_directions - 1
 

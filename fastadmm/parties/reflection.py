@@ -19,6 +19,18 @@ def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
     return unit / np.linalg.norm(unit), row
 
 
+def reflect_rows(matrix: np.ndarray, rows: np.ndarray, unit: np.ndarray, part: tuple[int, int]) -> None:
+    """Reflect some rows R of a matrix in place, ``R -= 2 unit (unit @ R)``, in a range of columns.
+
+    Shapes: matrix (K, N); rows (k,) of int; unit (k,).
+    """
+    own, image = matrix[:, slice(*part)], np.zeros(part[1] - part[0])
+    for row, share in zip(rows, unit):  # one after the other: a product's last digits depend on its place
+        image += share * own[row]
+    for row, share in zip(rows, unit):
+        own[row] -= 2.0 * share * image
+
+
 class Turn:
     r"""Reflections in a row, :math:`I - Y T^\top Y^\top`, that make some directions the first vectors.
 

@@ -203,7 +203,7 @@ class MultinomialMethod(SubspaceMethod):
                 here = slice(begin, min(begin + step, part[1]))
                 store[stays, here] = turn.applied(store[mine, here])
 
-        self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]), light=True)
+        self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]))
         for rows in (self.point.coefficients, self.moves.rows):
             rows[:, stays] = rows[:, mine] @ turn.rest.T
         self.hessian.span.drop(dropped)
