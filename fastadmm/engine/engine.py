@@ -12,7 +12,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.process import Job, one_blas_thread
+from fastadmm.engine.process import QUIET, one_blas_thread
 from fastadmm.engine.rows import NUMBA_THREADS, address_of, compiled, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
@@ -145,24 +145,34 @@ class Engine(VectorWork):
                 return [function(item) for item in items]
             finally:
                 self._inside.short = False
-        alone: list[_R] = []
-        while (workers := min(FREE_CORES.among(self.n_threads), len(items) - len(alone))) < 2:
-            if len(alone) == len(items):
-                return alone
-            alone.append(function(items[len(alone)]))
-        items = items[len(alone) :]
+        workers = min(FREE_CORES.among(self.n_threads), len(items))
+        if workers < 2:
+            return [function(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
-        job = Job(function, items, workers, self._inside)
-        helpers = [self._pool.submit(job.help, k) for k in range(1, workers)]
+        # Taking the next number is one step of the interpreter.
+        left, found = iter(range(len(items))), dict[int, _R]()
+
+        def work() -> None:
+            self._inside.active = True
+            try:
+                with np.errstate(**QUIET):  # each thread has its own floating-point error state
+                    for k in left:
+                        found[k] = function(items[k])
+            finally:
+                self._inside.active = False
+                for _ in left:  # after an error no thread begins another
+                    pass
+
+        helpers = [self._pool.submit(work) for _ in range(workers - 1)]
         try:
-            job.work(0)
+            work()
         finally:
-            job.stop()
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
-        return alone + job.results()
+            helpers = [helper for helper in helpers if not helper.cancel()]
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+        return [found[k] for k in range(len(items))]
 
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         """Call ``kernel(*arguments, start, stop)`` for each range of rows, in parallel.
