@@ -85,11 +85,15 @@ def bench_noise(in_turns, what):
         words, whole = rng.integers(0, 2**64, n, dtype=np.uint64), np.zeros(n, dtype=np.int64)
         in_turns(often(4, lambda: discrete_laplace(words, 1 << 40, whole, 0)))
         return
-    from fastadmm.kernels.gaussian_noise import standard_normal, uniform
+    from fastadmm.kernels.gaussian_noise import grid_normal, uniform
 
     key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(n)
-    draw = standard_normal if what == "normal" else uniform
-    in_turns(often(8, lambda: draw(key, nonce, out, 0, n)))
+    grid = np.empty(n, dtype=np.int64)
+    draw = {
+        "normal": lambda: grid_normal(key, nonce, 1e6, grid, 0, n),
+        "uniform": lambda: uniform(key, nonce, out, 0, n),
+    }
+    in_turns(often(8, draw[what]))
 
 
 @pytest.mark.parametrize("what", ["D x", "D' v", "Gram", "weighted Gram"])

@@ -7,7 +7,7 @@ then the same lines run without compilation and without overflow warnings.
 """
 
 import numpy as np
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import inline
 
 #: Blocks computed together; part of the layout of :mod:`fastadmm.kernels.gaussian_noise`.
 LANES = 16
@@ -76,7 +76,7 @@ def _twenty_rounds(s):
 
 @inline
 def chacha_group(key, nonce, counter, words):
-    """Write sixteen consecutive blocks of the keystream, for kernels; see :func:`chacha_blocks`.
+    """Write sixteen consecutive blocks of the ChaCha20 keystream, RFC 8439 section 2.3.
 
     Shapes: key (8,) of uint32; nonce (3,) of uint32; words (16, 16) of uint32.
     ``counter``: number of the first block. ``words``: output: words of a block by blocks.
@@ -102,15 +102,3 @@ def chacha_group(key, nonce, counter, words):
         words[13, lane] = _add(s[13], n0)
         words[14, lane] = _add(s[14], n1)
         words[15, lane] = _add(s[15], n2)
-
-
-@kernel
-def chacha_blocks(key, nonce, counter, words):
-    """Write sixteen consecutive blocks of the ChaCha20 keystream, RFC 8439 section 2.3.
-
-    Shapes: key (8,) of uint32; nonce (3,) of uint32; words (16, 16) of uint32.
-    ``key``: the 256-bit key as little-endian words. ``nonce``: the 96-bit nonce as little-endian words.
-    ``counter``: number of the first block; counters wrap at 2**32. ``words``: output; ``words[:, k]`` is
-    block ``counter + k``.
-    """
-    chacha_group(key, nonce, counter, words)

@@ -113,27 +113,12 @@ def uniform(key, nonce, out, begin, end):
 
 
 @kernel
-def standard_normal(key, nonce, out, begin, end):
-    """Write standard normals: 64-bit radius, tail cut at 9.49 standard deviations, 53-bit angle.
-
-    Arguments as in :func:`uniform`.
-    """
-    _check(end)
-    words = np.empty((16, LANES), np.uint32)
-    values = np.empty(_GROUP)
-    for group in range(begin // _GROUP, (end + _GROUP - 1) // _GROUP):
-        _normals(key, nonce, group, words, values)
-        first = group * _GROUP
-        for i in range(max(first, begin), min(first + _GROUP, end)):
-            out[i] = values[i - first]
-
-
-@kernel
 def grid_normal(key, nonce, scale, out, begin, end):
-    r"""Write ``rint(scale * normal)`` with the normals of :func:`standard_normal`.
+    r"""Write ``rint(scale * normal)`` for standard normals.
 
-    On a grid of width g, with ``scale = sigma / g``, no low-order bits of the
-    noise exist that could betray what it was added to.
+    Their radius has 64 bits, cut at 9.49 standard deviations, and their angle 53. On a
+    grid of width g, with ``scale = sigma / g``, no low-order bits of the noise exist that
+    could betray what it was added to.
 
     Shapes: out (N,) of int64.
     ``scale``: standard deviation in grid units, from 0 to 2**47. ``out``: output; only the rows of the range

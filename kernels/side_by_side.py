@@ -1,7 +1,4 @@
-"""Sparse rows of several matrices side by side: every row's entries are those of the first, then the next.
-
-And some rows of one, and some columns of matrices with the same rows.
-"""
+"""Sparse rows of several matrices side by side: every row's entries are those of the first, then the next."""
 
 import numpy as np
 from fastadmm.kernels.policy import kernel
@@ -31,20 +28,3 @@ def append_csr(indptr, indices, data, first, places, out_indices, out_data, star
         place = np.uint64(k + moves[row])
         out_indices[place] = indices[k] + first
         out_data[place] = data[k]
-
-
-@kernel
-def copy_rows(indptr, indices, data, numbers, starts, out_indices, out_data, start, stop):
-    """Write the entries of some rows of a matrix.
-
-    Shapes: numbers (n,) of int64; starts (n + 1,) of int64; out_indices (nnz of the result,); out_data (nnz
-    of the result,).
-    ``numbers``: rows that are wanted. ``starts``: where the entries of each begin. ``start``, ``stop``: range
-    of those that are wanted.
-    """
-    for i in range(start, stop):
-        place, row = np.uint64(starts[i]), np.uint64(numbers[i])
-        for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
-            out_indices[place] = indices[k]
-            out_data[place] = data[k]
-            place += np.uint64(1)

@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
-from fastadmm.kernels.log_link import log_omega
 from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline
 
@@ -58,64 +57,34 @@ def _bend(z, y, s, extra):
     return bent if s > 0.0 else 0.0
 
 
-@inline
-def _root(centre, ratio, a, b, start):
-    r"""Root t of :math:`t - c + \kappa (e^{bt} - e^{-at})` for c >= 0, by Newton's method in a bracket."""
-    low, high = 0.0, min(centre, np.log1p(centre / ratio) / b)
-    t = start if low < start < high else high
-    for _ in range(_MAX_STEPS):
-        value = (t - centre) + ratio * _slope(t, a, b)
-        if value == 0.0:
-            break
-        if value > 0.0:
-            high = t
-        else:
-            low = t
-        following = t - value / (1.0 + ratio * (b * np.exp(b * t) + a * np.exp(-a * t)))
-        if not low <= following <= high:
-            following = 0.5 * (low + high)
-        moved = abs(following - t)
-        t = following
-        if moved <= _SMALL_STEP * t:
-            break
-    return t
-
-
-@inline
-def _prox_at_zero(centre, s, penalty, b):
-    """Linear predictor, gradient and slope for a target of 0, through Wright's omega function."""
-    # A weight that underflows is treated as the smallest normal number.
-    scale = log_positive(max(b * s / penalty, SMALLEST_NORMAL))
-    x, w = log_omega(b * centre + scale)
-    # Two formulas for one root; each is exact where the other cancels.
-    point = (x - scale) / b if w > 1.0 else centre - w / b
-    return point, penalty * w / b, penalty * (w / (1.0 + w))
-
-
-@inline
-def _prox_above_zero(centre, near, y, s, penalty, a, b):
-    """Linear predictor, gradient and slope for a positive target."""
-    size, about = s * y**b, np.log(y)
-    centre, near = centre - about, near - about
-    sign = 1.0 if centre >= 0.0 else -1.0
-    ratio = size / penalty
-    own_a, own_b = (a, b) if sign > 0.0 else (b, a)
-    t = _root(sign * centre, ratio, own_a, own_b, sign * near)
-    bent = ratio * (own_b * np.exp(own_b * t) + own_a * np.exp(-own_a * t))
-    # Two formulas for one gradient; each is exact where the other magnifies the rounding of t.
-    gradient = penalty * (sign * centre - t) if bent > 1.0 else size * _slope(t, own_a, own_b)
-    return sign * t + about, sign * gradient, penalty / (1.0 + 1.0 / bent)
+_row, _curvature = inline(_value), inline(_bend)
 
 
 def _proximal(v, shift, near, y, s, penalty, extra):
-    a, b, centre = extra[0] - 1.0, 2.0 - extra[0], v + shift
+    """Newton's steps while each is at most half of the last one.
+
+    Other steps halve the bracket, or look for its other end twice as far away.
+    """
+    centre, p, low, high, last, reach = v + shift, near + shift, -np.inf, np.inf, 2.0, 1.0
     if s == 0.0:
-        return centre - shift, 0.0, 0.0
-    if y > 0.0:
-        point, gradient, slope = _prox_above_zero(centre, near + shift, y, s, penalty, a, b)
-    else:
-        point, gradient, slope = _prox_at_zero(centre, s, penalty, b)
-    return point - shift, gradient, slope
+        return v, 0.0, 0.0
+    for _ in range(_MAX_STEPS):
+        slope, bent = _row(p, y, s, extra)[1], _curvature(p, y, s, extra)
+        rest = slope + penalty * (p - centre)
+        low, high = (low, p) if rest > 0.0 else (p, high)
+        move = rest / (penalty + bent)
+        if not (low <= p - move <= high and abs(move) <= 0.5 * last):
+            if high - low < np.inf:
+                move = p - 0.5 * (low + high)
+            else:
+                move, reach = (reach if rest > 0.0 else -reach), 2.0 * reach
+        if abs(move) <= 0.5 * _SMALL_STEP * (abs(p) + abs(centre)):
+            break
+        last = abs(move)
+        p -= move
+    # Two formulas for one gradient; each is exact where the other magnifies the rounding of p.
+    gradient = penalty * (centre - p) if bent > penalty else slope
+    return p - shift, gradient, penalty / (1.0 + penalty / bent)
 
 
 @inline

@@ -73,35 +73,6 @@ def chosen(vectors, numbers, factors, out, start, stop):
 
 
 @kernel
-def products_by_class(rows, classes, v, out, start, stop):
-    """Add inner products of ``rows``, of shape (K, N), with those of v, of shape (C, N), to ``out``.
-
-    Shapes: rows, v (K, N), (C, N); classes (K,) of int64; out (K,).
-    ``classes``: which row of v each is multiplied with.
-    """
-    sums = np.empty(LANES)
-    for k in range(len(rows)):
-        out[k] += dot(rows[k, start:stop], v[classes[k], start:stop], sums)
-
-
-@kernel
-def combine_by_class(c, rows, classes, out, start, stop):
-    """Write for each class the sum of its ``rows``, of shape (K, N), times their coefficients.
-
-    Shapes: c (K,); rows (K, N); classes (K,) of int64; out (C, N).
-    ``classes``: which row of ``out`` each is added to.
-    """
-    for begin in range(start, stop, BLOCK):  # of all classes, that much stays in the first-level cache
-        end = min(begin + BLOCK, stop)
-        out[:, begin:end] = 0.0
-        for k in range(len(rows)):
-            if c[k] != 0.0:
-                own, total, share = rows[k, begin:end], out[classes[k], begin:end], c[k]
-                for j in range(end - begin):
-                    total[j] = fma(share, own[j], total[j])
-
-
-@kernel
 def add_squares(rows, out, start, stop):
     """Add the squares of ``rows``, of shape (K, N), to ``out`` of shape (N,)."""
     for begin in range(start, stop, BLOCK):
@@ -111,25 +82,6 @@ def add_squares(rows, out, start, stop):
             own = rows[k, begin:end]
             for j in range(end - begin):
                 total[j] = fma(own[j], own[j], total[j])
-
-
-@kernel
-def sum_by_halves(rows, out, start, stop):
-    """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves.
-
-    Shapes: rows (n, m); out (m,).
-    ``rows``: written to. ``out``: may be the first of them. ``start``, ``stop``: range of columns.
-    """
-    step = 1
-    while step < len(rows):
-        for k in range(0, len(rows), 2 * step):
-            first, second = rows[k, start:stop], rows[k + step, start:stop]
-            for j in range(stop - start):
-                first[j] += second[j]
-        step *= 2
-    first, own = rows[0, start:stop], out[start:stop]
-    for j in range(stop - start):
-        own[j] = first[j]
 
 
 @kernel

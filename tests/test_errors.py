@@ -61,7 +61,7 @@ PROBLEMS = {
     "NaN in y": ({"y": changed(Y, 3, np.nan)}, I, "y: value nan in row 3; remove or impute"),
     "labels -1 and 1": ({"y": 2 * Y - 1}, I, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
     "one class": ({"y": np.ones(6)}, I, r"y: only one class is present \(1\); two are needed"),
-    "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 is above 1e\+100"),
+    "lambda too large": ({"lam": 1e160}, C, r"lambda: 1e\+160 must be .* at most 1e\+100"),
     "ball too large": ({"constraint": "ball:1e160"}, C, r"ball of radius 1e\+160: it is above 1e\+100"),
     "negative weight": (
         {"sample_weight": changed(np.ones(6), 4, -1)},

@@ -6,14 +6,15 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from fastadmm.kernels.chacha import LANES, chacha_blocks
+from fastadmm.kernels.chacha import LANES, chacha_group
 from fastadmm.kernels.gaussian_noise import (
+    _GROUP,
     MAX_ELEMENTS,
     MAX_SCALE,
     _cosine_sine,
+    _normals,
     _radius,
     grid_normal,
-    standard_normal,
     uniform,
 )
 from hypothesis import given, settings
@@ -35,10 +36,18 @@ def words_of(text):
     return np.frombuffer(bytes.fromhex(text), dtype="<u4").astype(np.uint32)
 
 
-def normals(n, key=KEY, nonce=NONCE):
-    out = np.empty(n)
-    standard_normal(key, nonce, out, 0, n)
-    return out
+def normals(n, nonce=NONCE):
+    """What grid_normal multiplies and rounds."""
+    words, out = np.empty((16, LANES), np.uint32), np.empty((-(-n // _GROUP), _GROUP))
+    for group, own in enumerate(out):
+        _normals(KEY, nonce, group, words, own)
+    return out.ravel()[:n]
+
+
+def thousands(key, nonce, out, begin, end):
+    grid = np.empty(end, np.int64)
+    grid_normal(key, nonce, 1000.0, grid, begin, end)
+    out[begin:end] = grid[begin:end]
 
 
 # --- ChaCha20
@@ -63,17 +72,17 @@ def normals(n, key=KEY, nonce=NONCE):
 )
 def test_chacha_vectors_of_the_rfc(key, nonce, counter, block):
     words = np.zeros((16, LANES), np.uint32)
-    chacha_blocks(words_of(key), words_of(nonce), counter, words)
+    chacha_group(words_of(key), words_of(nonce), counter, words)
     assert words[:, 0].astype("<u4").tobytes().hex() == block
     assert naive.chacha20_block(words_of(key), words_of(nonce), counter) == words[:, 0].tolist()
 
 
 @pytest.mark.parametrize("counter", [0, 5, 2**31 - 3, 2**32 - 7])
-def test_chacha_blocks_against_its_twin(counter):
+def test_chacha_groups_against_its_twin(counter):
     rng = np.random.default_rng(counter)
     key, nonce = (rng.integers(0, 2**32, size, dtype=np.uint32) for size in (8, 3))
     words = np.zeros((16, LANES), np.uint32)
-    chacha_blocks(key, nonce, counter, words)
+    chacha_group(key, nonce, counter, words)
     for lane in range(LANES):
         assert words[:, lane].tolist() == naive.chacha20_block(key, nonce, counter + lane)
 
@@ -82,8 +91,7 @@ def test_chacha_blocks_against_its_twin(counter):
 @pytest.mark.parametrize("begin", [0, 100, 250])
 def test_elements_against_their_twins(begin):
     end = begin + 260
-    out, bits, grid = np.empty(end), np.empty(end), np.empty(end, np.int64)
-    standard_normal(KEY, NONCE, out, begin, end)
+    out, bits, grid = normals(end), np.empty(end), np.empty(end, np.int64)
     uniform(KEY, NONCE, bits, begin, end)
     grid_normal(KEY, NONCE, 1000.0, grid, begin, end)
     for i in range(begin, end, 7):
@@ -125,7 +133,7 @@ def test_grid_normals_at_their_seams():
 def test_any_range_gives_the_same_elements(a, b):
     begin, end = min(a, b), max(a, b)
     whole, part = np.empty(700), np.full(700, -99.0)
-    for function in (uniform, standard_normal):
+    for function in (uniform, thousands):
         function(KEY, NONCE, whole, 0, 700)
         part[:] = -99.0
         function(KEY, NONCE, part, begin, end)
@@ -136,8 +144,7 @@ def test_any_range_gives_the_same_elements(a, b):
 
 def test_requests_that_would_repeat_or_overflow_are_refused():
     out, grid = np.empty(8), np.empty(8, np.int64)
-    for function in (uniform, standard_normal):
-        refuses(ValueError, "more elements", function, KEY, NONCE, out, MAX_ELEMENTS, MAX_ELEMENTS + 1)
+    refuses(ValueError, "more elements", uniform, KEY, NONCE, out, MAX_ELEMENTS, MAX_ELEMENTS + 1)
     refuses(ValueError, "more elements", grid_normal, KEY, NONCE, 1.0, grid, MAX_ELEMENTS, MAX_ELEMENTS + 1)
     for scale in (-1.0, math.nan, math.inf, 2 * MAX_SCALE):
         refuses(ValueError, "scale", grid_normal, KEY, NONCE, scale, grid, 0, 8)
@@ -154,9 +161,8 @@ def test_the_law_of_the_noise():
     # Tails to five standard deviations.
     n, levels = 1 << 25, np.array([2.0, 3.0, 4.0, 4.5, 5.0])
     above, below = np.zeros(len(levels)), np.zeros(len(levels))
-    out = np.empty(1 << 22)
     for stream in range(8):
-        standard_normal(KEY, np.array([stream, 9, 9], dtype=np.uint32), out, 0, len(out))
+        out = normals(1 << 22, np.array([stream, 9, 9], dtype=np.uint32))
         above += [(out > level).sum() for level in levels]
         below += [(out < -level).sum() for level in levels]
     expected = n * stats.norm.sf(levels)

@@ -477,12 +477,12 @@ def test_smoothed_losses_approach_the_loss_from_below(name):
     ("name", "parameters", "message"),
     [
         ("huber", {"tau": 1}, "loss: huber has no parameter 'tau'; it has delta"),
-        ("huber", {"delta": 0}, "loss: huber: delta 0 must be positive and finite"),
+        ("huber", {"delta": 0}, "loss: huber: delta 0.0 must be positive and finite"),
         ("huber", {"delta": "wide"}, "loss: huber: delta 'wide' is not a number"),
         ("quantile", {"tau": 1.0}, "loss: quantile: tau 1.0 must be between 0 and 1"),
-        ("smoothed_hinge", {"gamma": -1}, "loss: smoothed_hinge: gamma -1 must be positive and finite"),
-        ("tweedie", {"power": 2}, "loss: tweedie: power 2 must be between 1 and 2"),
-        ("negative_binomial", {"alpha": 0}, "loss: negative_binomial: alpha 0 must be positive and finite"),
+        ("smoothed_hinge", {"gamma": -1}, "loss: smoothed_hinge: gamma -1.0 must be positive and finite"),
+        ("tweedie", {"power": 2}, "loss: tweedie: power 2.0 must be between 1 and 2"),
+        ("negative_binomial", {"alpha": 0}, "loss: negative_binomial: alpha 0.0 must be positive and finite"),
     ],
 )
 def test_wrong_parameters_are_one_line(name, parameters, message):

@@ -276,7 +276,7 @@ def test_directions_fit_the_memory():
         ([0, 1, 1], {"n_classes": 3}, "y: class 2 has no sample"),
         ([0, 1, 2], {"n_classes": 2}, "y: target 2 in row 2, but there are 2 classes"),
         ([0, 1, 2], {"offset": [1, 2, 3]}, "offset: the multinomial loss takes one offset per sample and"),
-        ([0, 1, 2], {"offset": np.ones((3, 2))}, "offset: shape (3, 2), expected (3, 3)"),
+        ([0, 1, 2], {"offset": np.ones((3, 2))}, "offset: the multinomial loss takes one offset per"),
     ],
 )
 def test_refusals(y, options, message):

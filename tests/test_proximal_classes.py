@@ -5,7 +5,7 @@ import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
-from fastadmm.coordinator.proximal.parts import combined, products_with
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.method.class_certificate import shifted
@@ -85,15 +85,12 @@ def test_the_hessian_is_that_of_the_softmax(intercept):
     naive = np.einsum("n,cn,kcn,lcn->kl", problem.weight, p, rows, rows)
     naive -= np.einsum("n,kn,ln->kl", problem.weight, mean, mean)
     np.testing.assert_allclose(hessian.matrix, naive, rtol=0, atol=1e-11)
-    c = rng.normal(size=6)
-    placed = np.zeros((6, C, N))
+    c, placed, shared = rng.normal(size=6), np.zeros((6, C, N)), SharedDirections(N, Engine(1), C)
     placed[np.arange(6), classes] = messages
-    np.testing.assert_allclose(
-        combined(c, messages, classes, C, Engine(1)), (c @ placed.reshape(6, -1)), rtol=0, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, rtol=0, atol=1e-12
-    )
+    shared.owner, shared.rows = classes, np.arange(6)
+    shared.store.adopt(messages)
+    np.testing.assert_allclose(shared.combined(c), c @ placed.reshape(6, -1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(shared.products_with(z), placed.reshape(6, -1) @ z, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(shifted(np.zeros(4), np.array([1.0, 2.0])), [1.0, 1.0, 2.0, 2.0])
 
 

@@ -249,11 +249,7 @@ def test_without_the_system_s_word_all_cores_are_free(clock, tmp_path, text):
     assert FreeCores(path, cores=2).among(2) == 2
 
 
-def test_a_job_begins_alone_and_is_shared_once_cores_are_free(monkeypatch):
-    free = iter([1, 1, 2, 2, 2])
-    monkeypatch.setattr("fastadmm.engine.engine.FREE_CORES.among", lambda n_threads: next(free))
-    with Engine(2) as engine:
-        assert engine.map(lambda k: k * k, range(6)) == [0, 1, 4, 9, 16, 25]
+def test_without_a_free_core_a_job_is_the_caller_s(monkeypatch):
     monkeypatch.setattr("fastadmm.engine.engine.FREE_CORES.among", lambda n_threads: 1)
     with Engine(2) as engine:
         assert engine.map(lambda k: threading.get_ident(), range(3)) == [threading.get_ident()] * 3

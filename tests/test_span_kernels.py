@@ -23,11 +23,8 @@ from fastadmm.kernels.stacked import less_combination, products_in_metrics, repl
 from fastadmm.kernels.vectors import (
     add_squares,
     chosen,
-    combine_by_class,
     products,
-    products_by_class,
     shifted_sum,
-    sum_by_halves,
     total_and_size,
 )
 from fastadmm.method.span_hessian import SpanHessian
@@ -327,30 +324,20 @@ def test_products_depend_on_no_address(n):
         for behind in (0, 1):
             own = np.pad(rows, ((0, 0), (0, 0), (before, behind)), constant_values=np.nan)
             other = np.pad(v, ((0, 0), (before, behind)), constant_values=np.nan)
-            out, by_class = np.ones(3), np.ones(3)
+            out = np.ones(3)
             products(own, other, out, before, before + n)
-            products_by_class(own[:, 0].copy(), np.array([1, 0, 1]), other, by_class, before, before + n)
-            found.append((*out, *by_class))
+            found.append(tuple(out))
     assert len(set(found)) == 1
     exact = [1.0 + math.fsum((row * v).ravel()) for row in rows]
-    exact += [1.0 + math.fsum(row[0] * v[k]) for row, k in zip(rows, (1, 0, 1))]
     np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 5, 600])
-def test_each_class_gets_the_sum_of_its_rows(n):
-    rng = np.random.default_rng(n)
-    rows, c, classes = rng.normal(size=(4, n)), np.array([2.0, 0.0, -1.0, 0.5]), np.array([1, 2, 1, 0])
-    out, wide = np.full((4, n + 2), 7.0), np.pad(rows, ((0, 0), (1, 1)))
-    combine_by_class(c, wide, classes, out, 1, n + 1)
-    expected = np.array(
-        [sum(c[k] * rows[k] for k in range(4) if classes[k] == j) + 0 * rows[0] for j in range(4)]
-    )
-    np.testing.assert_allclose(out[:, 1:-1], expected, atol=1e-15)
-    assert (out[:, [0, -1]] == 7.0).all()
-    add_squares(wide, out[0], 1, n + 1)
-    np.testing.assert_allclose(out[0, 1:-1], expected[0] + (rows * rows).sum(axis=0), atol=1e-14)
-    assert out[0, [0, -1]].tolist() == [7.0, 7.0]
+def test_squares_are_added_to_what_is_there(n):
+    wide, out = np.random.default_rng(n).normal(size=(4, n + 2)), np.full(n + 2, 7.0)
+    add_squares(wide, out, 1, n + 1)
+    np.testing.assert_allclose(out[1:-1], 7.0 + (wide * wide).sum(axis=0)[1:-1], atol=1e-14)
+    assert out[[0, -1]].tolist() == [7.0, 7.0]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -359,17 +346,6 @@ def test_a_bad_number_is_seen(bad):
     spoilt[400] = bad
     with Engine(1) as engine:
         assert not np.isfinite(engine.total(spoilt))
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_sums_by_halves_go_where_they_are_wanted(inside):
-    rows = np.random.default_rng(2).normal(size=(8, 50))
-    pairs = rows[::2] + rows[1::2]
-    expected = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
-    out = rows[0] if inside else np.full(50, 7.0)
-    sum_by_halves(rows, out, 3, 40)
-    assert np.array_equal(out[3:40], expected[3:40])
-    assert inside or (out[[*range(3), *range(40, 50)]] == 7.0).all()
 
 
 def test_an_engine_of_some_rows_has_the_other_do_its_work():

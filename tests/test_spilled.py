@@ -12,7 +12,7 @@ from fastadmm.engine import spilled as spilled_module
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.spilled import SpilledRows, let_go
 from fastadmm.errors import StorageError
-from fastadmm.kernels.directions import reflect_rows
+from fastadmm.parties.reflection import reflect_rows
 from fastadmm.runs.config import make_config
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
@@ -81,7 +81,7 @@ def test_sums_and_rows_are_those_of_an_array_in_memory(tmp_path):
             found = []
             for held, own in ((spilled, engine), (whole, plain)):
                 found.append(own.sums(partial(squares, held), own.leaves(n), size=49))
-                own.over_rows(reflect_rows, own.leaves(n), held, np.arange(7), np.full(7, 7.0**-0.5))
+                own.by_leaf(partial(reflect_rows, held, np.arange(7), np.full(7, 7.0**-0.5)), own.leaves(n))
             np.testing.assert_array_equal(*found)
             np.testing.assert_array_equal(spilled, whole)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import add_by_halves, halved, leaves_for_sums, leaves_of, node_range, sum_leaves
-from fastadmm.kernels.vectors import sum_by_halves as sum_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
@@ -69,9 +68,6 @@ def test_three_ways_to_add_leaves_are_one(n_leaves):
     slow = slow_sum(values)
     assert add_by_halves(values) == slow
     assert sum_leaves(lambda rows: values[rows[0]], ranges) == slow
-    rows = np.array([values] * 5).T.copy()
-    sum_rows_by_halves(rows, rows[0], 1, 4)
-    assert rows[0].tolist() == [values[0], slow, slow, slow, values[0]]
     pairs = [(v, np.array([v, -v])) for v in values]
     number, array = sum_leaves(lambda rows: pairs[rows[0]], ranges)
     assert number == slow
@@ -88,15 +84,14 @@ def test_a_sum_of_no_numbers_over_many_leaves(monkeypatch):
             assert found.shape == shape
 
 
-@pytest.mark.parametrize("light", [True, False])
-def test_pieces_of_work_change_no_bit(light):
+def test_pieces_of_work_change_no_bit():
     values = np.random.default_rng(1).normal(size=200_000)
     with Engine(1) as engine:
         leaves = engine.leaves(len(values))
         assert len(leaves) == 16
         slow = slow_sum([float(values[a:b].sum()) for a, b in leaves])
         for size in (1, 10**8):  # with memory for few sums
-            found = engine.sums(lambda rows: float(values[slice(*rows)].sum()), leaves, light, size)
+            found = engine.sums(lambda rows: float(values[slice(*rows)].sum()), leaves, size)
             assert found == slow
         by_leaf = np.zeros((len(leaves), 2))
         for own, rows in zip(by_leaf, leaves, strict=True):

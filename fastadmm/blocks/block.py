@@ -401,15 +401,9 @@ class DenseBlock(_Tiled):
         told, leaves = (tile_rows(d), routine("ssyrk" if rough else "dsyrk"), room), self._gram_leaves(engine)
         return self._added(self._kernel("gram"), engine, leaves, (d, d), own, more=told)
 
-    def some_rows(self, numbers: Array, engine: Engine) -> DenseBlock:
-        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
-        out = np.empty((len(numbers), self.shape[1]))
-
-        def work(rows: Rows) -> None:
-            np.take(self.matrix, numbers[slice(*rows)], axis=0, out=out[slice(*rows)], mode="clip")
-
-        engine.by_leaf(work, engine.leaves(len(numbers)))
-        return DenseBlock(out)
+    def some_rows(self, numbers: Array) -> DenseBlock:
+        """A copy of the rows with numbers of shape (n,)."""
+        return DenseBlock(self.matrix[numbers])
 
 
 class CSRBlock(_Tiled):
@@ -450,6 +444,15 @@ class CSRBlock(_Tiled):
         own = slice(int(self.indptr[start]), int(self.indptr[stop]))
         indptr = self.indptr[start : stop + 1] - own.start
         return CSRBlock.of_sorted(indptr, self.indices[own].copy(), self.data[own].copy(), self.shape[1])
+
+    def some_rows(self, numbers: Array) -> CSRBlock:
+        """A copy of the rows with numbers of shape (n,)."""
+        starts, lengths = self.indptr[numbers], np.diff(self.indptr)[numbers]
+        indptr = np.append(0, np.cumsum(lengths))
+        places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
+        found = CSRBlock.of_sorted(indptr, self.indices[places], self.data[places], self.shape[1])
+        found.density = self.density  # of the rows of all workers, about
+        return found
 
     @cached_property
     def all_ones(self) -> bool:

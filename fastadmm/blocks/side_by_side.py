@@ -43,26 +43,8 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
             lengths += block.indptr[start + 1 : stop + 1 : step] - block.indptr[start:stop:step]
         return np.array([lengths @ lengths, len(lengths)])  # whole numbers, exact in any order
 
-    squares, counted = engine.sums(piece, engine.leaves(n), light=True)
+    squares, counted = engine.sums(piece, engine.leaves(n))
     return float(squares / counted)
-
-
-def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
-    """A copy of some rows of a sparse block in memory, with numbers of shape (n,).
-
-    ``engine``: of these rows.
-    """
-    from fastadmm.kernels.side_by_side import copy_rows
-
-    n = len(numbers)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(block.indptr[numbers + 1] - block.indptr[numbers], out=indptr[1:])
-    indices, data = np.empty(int(indptr[-1]), block.indices.dtype), np.empty(int(indptr[-1]))
-    given = block.indptr, block.indices, block.data, numbers, indptr, indices, data
-    engine.over_rows(copy_rows, engine.leaves(n), *given)
-    found = CSRBlock.of_sorted(indptr, indices, data, block.shape[1])
-    found.density = block.density  # of the rows of all workers, about
-    return found
 
 
 def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:

@@ -76,11 +76,8 @@ def _sparse(rng: np.random.Generator, shape: tuple[int, int], density: float) ->
 def _forms() -> None:
     """What depends on how much of a block is zero, and on how long a run is."""
     from fastadmm.blocks.block import as_block
-    from fastadmm.kernels.directions import reflect_rows
-    from fastadmm.kernels.vectors import sum_by_halves
 
     engine = Engine(1)
-    sum_by_halves(np.zeros((2, 4)), np.empty(4), 0, 4)  # sums of many numbers
     as_block(np.ones((2, 100))).gram(engine, rough=True)
     as_block(np.eye(100))
     as_block(sp.csr_array(np.ones((2, 100)))).gram(engine)
@@ -89,7 +86,6 @@ def _forms() -> None:
         block.product(np.ones(entries), engine)
         block.products_into(np.ones((2, entries)), np.empty((2, 2)), engine)
         block.transposed_product(np.ones(2), engine)
-    reflect_rows(np.eye(2), np.arange(2), np.ones(2), 0, 2)  # long runs forget directions
 
 
 def _train(folder: Path, task: str, blocks: Sequence[Any], *, tested: bool = False, **settings: Any) -> None:

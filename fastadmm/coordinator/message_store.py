@@ -55,7 +55,6 @@ class MessageStore:
             self.engine.by_leaf(
                 lambda part: np.copyto(rows[:, slice(*part)], held[:, slice(*part)]),
                 self.engine.leaves(held.shape[1]),
-                light=True,
             )
 
     def _reserve(self, count: int) -> None:
@@ -98,4 +97,4 @@ class MessageStore:
                 rows[k, slice(*part)] = rows[place, slice(*part)]
 
         if moves:
-            self.engine.by_leaf(piece, self.engine.leaves(self.rows.shape[1]), light=True)
+            self.engine.by_leaf(piece, self.engine.leaves(self.rows.shape[1]))

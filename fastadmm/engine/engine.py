@@ -12,7 +12,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.process import Job, one_blas_thread
+from fastadmm.engine.process import QUIET, one_blas_thread
 from fastadmm.engine.rows import NUMBA_THREADS, address_of, compiled, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import (
@@ -41,9 +41,6 @@ _R = TypeVar("_R")
 #: Rows per piece: large enough that handing it to a thread costs nothing in comparison.
 ROWS_PER_PIECE = 8192
 
-#: The same where a row costs only a few nanoseconds, and leaves are computed by the interpreter.
-LIGHT_ROWS_PER_PIECE = 32768
-
 #: Memory that the leaves' sums of a Gram matrix would take together, in bytes: it limits their number.
 SUMS_BUDGET = 256 * 2**20
 
@@ -52,10 +49,6 @@ _WAITING_SUMS = 16 * 2**20
 
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
-
-#: Numbers of a sum that are worth a piece of work where sums of leaves are added up; and so many that one
-#: thread adds up itself.
-_KERNEL_SLICE, _FEW_NUMBERS = 1 << 8, 1 << 10
 
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
@@ -79,13 +72,6 @@ def _cut(n_rows: int, entries: float, work: float, fewest: int) -> Ranges:
 def _power_of_two(number: int) -> int:
     """The largest that is at most a number; at least 1."""
     return 1 << max(0, int(number).bit_length() - 1)
-
-
-def _pieces(leaves: Ranges, light: bool) -> int:
-    """How many pieces of work leaves make."""
-    if not light:
-        return len(leaves)
-    return min(len(leaves), _power_of_two((leaves[-1][1] - leaves[0][0]) // LIGHT_ROWS_PER_PIECE))
 
 
 @lru_cache(maxsize=16)
@@ -159,24 +145,34 @@ class Engine(VectorWork):
                 return [function(item) for item in items]
             finally:
                 self._inside.short = False
-        alone: list[_R] = []
-        while (workers := min(FREE_CORES.among(self.n_threads), len(items) - len(alone))) < 2:
-            if len(alone) == len(items):
-                return alone
-            alone.append(function(items[len(alone)]))
-        items = items[len(alone) :]
+        workers = min(FREE_CORES.among(self.n_threads), len(items))
+        if workers < 2:
+            return [function(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
-        job = Job(function, items, workers, self._inside)
-        helpers = [self._pool.submit(job.help, k) for k in range(1, workers)]
+        # Taking the next number is one step of the interpreter.
+        left, found = iter(range(len(items))), dict[int, _R]()
+
+        def work() -> None:
+            self._inside.active = True
+            try:
+                with np.errstate(**QUIET):  # each thread has its own floating-point error state
+                    for k in left:
+                        found[k] = function(items[k])
+            finally:
+                self._inside.active = False
+                for _ in left:  # after an error no thread begins another
+                    pass
+
+        helpers = [self._pool.submit(work) for _ in range(workers - 1)]
         try:
-            job.work(0)
+            work()
         finally:
-            job.stop()
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
-        return alone + job.results()
+            helpers = [helper for helper in helpers if not helper.cancel()]
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+        return [found[k] for k in range(len(items))]
 
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         """Call ``kernel(*arguments, start, stop)`` for each range of rows, in parallel.
@@ -185,7 +181,7 @@ class Engine(VectorWork):
         """
         self._by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, *arguments)
 
-    def _by_portions(self, work: Callable[[Any], None], ranges: Any, *things: Any) -> None:
+    def _by_portions(self, work: Callable[[Any], object], ranges: Any, *things: Any) -> None:
         """Give ranges to a function: all, or with spilled rows as many at a time as may be in memory."""
         spilled = self._spilled_among(*things)
         if spilled is None:
@@ -233,7 +229,7 @@ class Engine(VectorWork):
     def returned_parts(self, kernel: Any, ranges: Ranges, size: int, *arguments: Any) -> list[Any]:
         """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`."""
         if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
-            return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
+            return self.parts(lambda rows: kernel(*arguments, *rows), ranges)
         from fastadmm.kernels.pieces import add_returned
 
         given = address_of(kernel, (*arguments, 0, 0)), arguments
@@ -265,7 +261,9 @@ class Engine(VectorWork):
             own = np.empty((len(part), *room))
             with nullcontext() if spilled is None else spilled.held(part):
                 self._into_leaves(kernel, part, own, *arguments)
-            return self._folded(own, np.empty(room))
+            while len(own) > 1:
+                own = own[::2] + own[1::2]
+            return own[0]
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
@@ -304,73 +302,40 @@ class Engine(VectorWork):
         (total,) = nodes
         return total
 
-    def sums(
-        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
-    ) -> Any:
+    def sums(self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, size: int = 1) -> Any:
         """Sum of what a function gives for each leaf: a number, an array, or a tuple of them."""
-        return self._across(self.parts(function, ranges, light, size))
+        return self._across(self.parts(function, ranges, size))
 
-    def parts(
-        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
-    ) -> list[Any]:
+    def parts(self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, size: int = 1) -> list[Any]:
         """What :meth:`sums` adds up, for :meth:`together`."""
         if len(ranges) == 1:
             return [function(ranges[0])]
-        return [self._node_sum(function, leaves, light, size) for leaves in self._nodes(ranges)]
+        return [self._node_sum(function, leaves, size) for leaves in self._nodes(ranges)]
 
-    def _node_sum(
-        self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
-    ) -> Any:
+    def _node_sum(self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, size: int) -> Any:
         spilled = self._spilled_among(function)
         if spilled is None:
-            return self._part_sum(function, leaves, light, size)
+            return self._part_sum(function, leaves, size)
         most = spilled.portion(leaves, self.n_threads)
 
         def group(part: tuple[int, int]) -> Any:
             with spilled.held(leaves[slice(*part)]) as own:
-                return self._part_sum(function, own, light, size)
+                return self._part_sum(function, own, size)
 
         return sum_leaves(group, halved(len(leaves), max(1, len(leaves) // most)))
 
-    def _part_sum(
-        self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
-    ) -> Any:
+    def _part_sum(self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, size: int) -> Any:
         if len(leaves) == 1:
             return function(leaves[0])
         # Handing over takes the interpreter, which one thread has at a time: so many that all are busy.
         most = max(_FEW_PIECES, _power_of_two(2 * self.n_threads - 1))
-        pieces = min(_pieces(leaves, light), self._at_once(size), most)
+        pieces = min(len(leaves), self._at_once(size), most)
         cut = halved(len(leaves), pieces)
         return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
-    def _folded(self, own: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Write the sum by halves over the first axis; large ones by many threads, each with some columns.
-
-        ``out`` may be the first that is added.
-        """
-        from fastadmm.kernels.vectors import sum_by_halves as kernel
-
-        size = out.size
-        flat, total = own.reshape(len(own), size), out.reshape(size)
-        if size < 2 * _FEW_NUMBERS:
-            kernel(flat, total, 0, size)
-        else:
-            self.over_rows(kernel, even_ranges(size, size // _KERNEL_SLICE), flat, total)
-        return out
-
-    def by_leaf(
-        self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
-    ) -> None:
+    def by_leaf(self, function: Callable[[tuple[int, int]], None], ranges: Ranges) -> None:
         """Call a function for every leaf: last digits of products by BLAS depend on where rows begin."""
-
-        def all_of(part: Ranges) -> None:
-            def work(own: tuple[int, int]) -> None:
-                for rows in part[slice(*own)]:
-                    function(rows)
-
-            self._shared(work, even_ranges(len(part), _pieces(part, light)))
-
-        self._by_portions(all_of, ranges, function)
+        self._by_portions(lambda part: self._shared(function, part), ranges, function)
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
@@ -381,7 +346,7 @@ class Engine(VectorWork):
         threads = FREE_CORES.among(self.n_threads)
         if threads == 1 or NUMBA_THREADS.share:
             return threads
-        return 0 if ranges[-1][1] - ranges[0][0] >= 2 * LIGHT_ROWS_PER_PIECE else 1
+        return 0 if ranges[-1][1] - ranges[0][0] >= 8 * ROWS_PER_PIECE else 1
 
     @property
     def inside(self) -> bool:

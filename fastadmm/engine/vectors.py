@@ -56,7 +56,7 @@ class VectorWork:
             total, size = sums.T.reshape(2, *v.shape[:-1]).copy()
             return total, size
 
-        return self.parts(piece, self._light(v), True)
+        return self.parts(piece, self._light(v))
 
     def plus(
         self,
@@ -156,7 +156,7 @@ class VectorWork:
         def piece(part: tuple[int, int]) -> None:
             out[..., part[0] : part[1]] = c @ rows[chosen, part[0] : part[1]]
 
-        self.by_leaf(piece, self._light(rows), True)
+        self.by_leaf(piece, self._light(rows))
         return out
 
     def _light(self, v: np.ndarray) -> Ranges:

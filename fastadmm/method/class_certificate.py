@@ -127,7 +127,7 @@ def _hessian_parts(likely: Array, weight: Array, engine: Engine) -> list[Any]:
         own = likely[:, slice(*rows)]
         return ((own * weight[slice(*rows)]) @ own.T,)
 
-    return engine.parts(piece, engine.leaves(len(weight)), light=True)
+    return engine.parts(piece, engine.leaves(len(weight)))
 
 
 def _hessian_of(products: Array) -> Array:

@@ -9,18 +9,20 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import ddot, dgemv
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.parties.direction_span import OwnDirections
 from fastadmm.parties.proximal import Opened
-from fastadmm.parties.reflection import reflections
+from fastadmm.parties.reflection import reflect_rows, reflections
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
@@ -49,6 +51,9 @@ _MAX_DENSE_SIDE, _DENSE = 640, 0.25
 
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
+
+#: No more than this share of a direction is rounding.
+_NOTHING_NEW = 1e-9
 
 #: Vectors of N numbers that a party works on together.
 _TOGETHER = 8
@@ -314,12 +319,18 @@ class DirectionParty(OwnDirections, Opened):
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
-        from fastadmm.kernels.directions import orthonormal
-
-        fresh = np.empty(self.block.shape[1])
-        if not orthonormal(direction, self.directions, fresh):
+        earlier, fresh = self.directions, np.empty(self.block.shape[1])
+        size = math.sqrt(ddot(direction, direction))
+        if not (math.isfinite(size) and size > 0.0):
             return None
-        self.directions = np.vstack([self.directions, fresh])
+        np.divide(direction, size, out=fresh)
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            fresh -= dgemv(1.0, earlier.T, dgemv(1.0, earlier.T, fresh, trans=1)) if len(earlier) else 0.0
+        left = math.sqrt(ddot(fresh, fresh))
+        if not left > _NOTHING_NEW:
+            return None
+        fresh /= left
+        self.directions = np.vstack([earlier, fresh])
         return fresh
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
@@ -334,9 +345,9 @@ class DirectionParty(OwnDirections, Opened):
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
-        from fastadmm.kernels.directions import add_weights
-
-        return float(add_weights(self.directions, coefficients, self.regularization, residual))
+        if len(coefficients) > 0:
+            residual += self.regularization * dgemv(1.0, self.directions.T, coefficients)
+        return float(ddot(residual, residual))
 
     def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`.
@@ -364,12 +375,10 @@ class DirectionParty(OwnDirections, Opened):
 
     def _turn(self, gone: np.ndarray) -> None:
         """Drop orthonormal combinations of the directions. Shapes: gone (n, K)."""
-        from fastadmm.kernels.directions import reflect_rows
-
         turned, dropped = self.directions.copy(), []  # they are never changed in place
         for unit, row in reflections(gone):
             used = np.flatnonzero(unit)
-            reflect_rows(turned, used, unit[used], 0, turned.shape[1])
+            reflect_rows(turned, used, unit[used], (0, turned.shape[1]))
             dropped.append(row)
         self.directions = np.delete(turned, dropped, axis=0)
 

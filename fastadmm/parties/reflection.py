@@ -28,3 +28,15 @@ def reflections(gone: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         yield unit, row
         left[k + 1 :] -= 2.0 * np.outer(left[k + 1 :] @ unit, unit)
         left[k + 1 :, row] = 0.0  # but for rounding: no row is dropped twice
+
+
+def reflect_rows(matrix: np.ndarray, rows: np.ndarray, unit: np.ndarray, part: tuple[int, int]) -> None:
+    """Reflect some rows R of a matrix in place, ``R -= 2 unit (unit @ R)``, in a range of columns.
+
+    Shapes: matrix (K, N); rows (k,) of int; unit (k,).
+    """
+    own, image = matrix[:, slice(*part)], np.zeros(part[1] - part[0])
+    for row, share in zip(rows, unit):  # one after the other: a product's last digits depend on its place
+        image += share * own[row]
+    for row, share in zip(rows, unit):
+        own[row] -= 2.0 * share * image

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock
-from fastadmm.blocks.side_by_side import some_rows
 from fastadmm.engine.engine import Engine, SomeRowsEngine
 from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
 from fastadmm.method.row_samples import ACCURACY, chosen_rows, strides
@@ -271,9 +269,9 @@ class TableSpan:
         problem, engine, d = self.problem, self.engine, self.table.shape[1]
         for stride in strides(engine.all_rows(self.n), d, problem.loss.name == "squared"):
             numbers = chosen_rows(self.n, stride, engine)
-            own, sparse = SomeRowsEngine(engine, numbers, self.n), isinstance(self.table, CSRBlock)
-            part = some_rows(self.table, numbers, own) if sparse else self.table.some_rows(numbers, own)
-            yield stride, TableSpan(SomeRows.of(problem, numbers, own, stride), part, own)
+            own = SomeRowsEngine(engine, numbers, self.n)
+            part = SomeRows.of(problem, numbers, own, stride)
+            yield stride, TableSpan(part, self.table.some_rows(numbers), own)
 
 
 #: Relative rounding of a column's squared length; relative curvature that an intercept has at least, as no

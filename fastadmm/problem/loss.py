@@ -122,7 +122,7 @@ class Loss(ABC):
         def piece(rows: tuple[int, int]) -> float:
             return self.least(y[slice(*rows)], weight[slice(*rows)])
 
-        return float(engine.sums(piece, engine.leaves(len(y)), light=True))
+        return float(engine.sums(piece, engine.leaves(len(y))))
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float | None:
         """Minimiser in b of the loss at ``base + b``, where a formula gives it; else None.

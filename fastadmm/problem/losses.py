@@ -1,5 +1,7 @@
 """Every loss by name. Their tables are in ``docs/losses.md``."""
 
+from typing import Any
+
 import numpy as np
 
 from fastadmm.errors import ConfigError
@@ -18,6 +20,7 @@ from fastadmm.problem.convex_losses import (
 from fastadmm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.multinomial import Multinomial
+from fastadmm.problem.regularizers import number_up_to
 
 #: Every loss by name, with its default parameters.
 LOSSES: dict[str, Loss] = {
@@ -30,7 +33,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def get_loss(name: str, **parameters: float) -> Loss:
+def get_loss(name: str, **parameters: Any) -> Loss:
     """Loss of a given name."""
     try:
         loss = LOSSES[name]
@@ -41,31 +44,19 @@ def get_loss(name: str, **parameters: float) -> Loss:
     checked = {}
     for key, value in parameters.items():
         if key not in loss.limits:
-            known = f"it has {', '.join(loss.limits)}" if loss.limits else "it has none"
-            raise ConfigError(f"loss: {name} has no parameter {key!r}; {known}")
+            known = ", ".join(loss.limits) or "none"
+            raise ConfigError(f"loss: {name} has no parameter {key!r}; it has {known}")
         low, high = loss.limits[key]
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"loss: {name}: {key} {value!r} is not a number") from None
-        if not low < number < high:
-            wanted = "positive and finite" if high == np.inf else f"between {low:g} and {high:g}"
-            raise ConfigError(f"loss: {name}: {key} {value!r} must be {wanted}")
-        checked[key] = number
+        wanted = "positive and finite" if high == np.inf else f"between {low:g} and {high:g}"
+        largest, what = float(np.nextafter(high, low)), f"loss: {name}: {key} "
+        checked[key] = number_up_to(what, value, low, largest, f"must be {wanted}")
     return type(loss)(**checked)
 
 
 def parse_loss(text: str) -> Loss:
     """Loss from ``name`` or ``name:value``, the value being that of its one parameter."""
     name, colon, value = text.partition(":")
-    loss = get_loss(name)
-    if not colon:
-        return loss
-    keys = list(loss.limits)
-    if len(keys) != 1:
+    keys = list(get_loss(name).limits) if colon else []
+    if colon and len(keys) != 1:
         raise ConfigError(f"loss: {name} has no parameter; write {name!r} alone")
-    try:
-        number = float(value)
-    except ValueError:
-        raise ConfigError(f"loss: {name}: {keys[0]} {value!r} is not a number") from None
-    return get_loss(name, **{keys[0]: number})
+    return get_loss(name, **dict.fromkeys(keys, value))

@@ -21,7 +21,14 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
 from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_ridge, penalty_traits
-from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
+from fastadmm.problem.regularizers import (
+    ElasticNet,
+    GroupLasso,
+    Regularizer,
+    SquaredL2,
+    get_regularizer,
+    number_up_to,
+)
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
 
@@ -222,7 +229,9 @@ def make_problem(
     allowed, own_sets = _constraints(constraint, len(blocks))
     for one in own_sets or [allowed]:
         check_compatible(penalty, one, model_loss)
-    lam = _checked_lambda(lam)
+    asked = f"must be a positive finite number, at most {LARGEST_FACTOR:g}"
+    asked += " (per-sample scaling: lambda = 1 / (N C))"
+    lam = number_up_to("lambda: ", lam, 0.0, LARGEST_FACTOR, asked)
     if len(blocks) == 0:
         raise InputError("parties: at least one feature block is needed")
     labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
@@ -256,20 +265,6 @@ def make_problem(
     problem = Problem(checked, labels, *rows, test, penalties, allowed, own_sets, n_outputs)
     beyond = soft_targets and bool(((target < 0.0) | (target > 1.0)).any())
     return replace(problem, mean_weight=mean_weight, unbounded_below=beyond)
-
-
-def _checked_lambda(lam: Any) -> float:
-    try:
-        lam = float(lam)
-    except (TypeError, ValueError):
-        raise ConfigError(f"lambda: {lam!r} is not a number") from None
-    if not (np.isfinite(lam) and lam > 0):
-        raise ConfigError(
-            f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
-        )
-    if lam > LARGEST_FACTOR:
-        raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
-    return lam
 
 
 def _weights(sample_weight: Any, n: int) -> tuple[Array, float]:
@@ -323,13 +318,11 @@ def _class_offset(offset: Any, n_rows: int, n_classes: int) -> Array:
     if offset is None:
         return np.zeros(n_rows * n_classes)
     given = np.asarray(offset)
-    if given.ndim != 2:
+    if given.shape != (n_rows, n_classes):
         raise InputError(
             "offset: the multinomial loss takes one offset per sample and class, of shape "
-            f"({n_rows}, {n_classes}); one per sample would change nothing: leave it out"
+            f"({n_rows}, {n_classes}), not {given.shape}; one per sample would change nothing: leave it out"
         )
-    if given.shape != (n_rows, n_classes):
-        raise InputError(f"offset: shape {given.shape}, expected ({n_rows}, {n_classes})")
     columns = [_vector(column, f"offset: class {c}", n_rows, "y") for c, column in enumerate(given.T)]
     return np.concatenate(columns)
 

@@ -192,10 +192,6 @@ class GroupLasso(Regularizer):
     def of_party(self, index: int, n_columns: int, name: str) -> GroupLasso:
         mine = None
         if self.groups is not None:
-            if index >= len(self.groups):
-                raise ConfigError(
-                    f"groups: {len(self.groups)} entries, but there are more parties; one entry per party"
-                )
             mine = self.groups[index]
         if mine is None:
             mine = (tuple(range(n_columns)),)
@@ -292,33 +288,27 @@ def get_regularizer(
     known = _PARAMETERS.get(regularizer)
     for key in given:
         if key != known:
-            of = next((name for name, parameter in _PARAMETERS.items() if parameter == key), None)
-            has = f"it has {known}" if known else "it has none"
-            raise ConfigError(
-                f"regularizer: {regularizer} has no parameter {key!r}; "
-                + (f"choose regularizer {of}, or leave {key} out" if of else has)
-            )
+            others = ", ".join(f"{name} has {parameter}" for name, parameter in _PARAMETERS.items())
+            raise ConfigError(f"regularizer: {regularizer} has no parameter {key!r}; {others}")
     if "l1_ratio" in given:
         asked = "must be above 0 and at most 1; for 0 choose regularizer l2"
-        return ElasticNet(_number("l1_ratio: ", given["l1_ratio"], 1.0, asked))
+        return ElasticNet(number_up_to("l1_ratio: ", given["l1_ratio"], 0.0, 1.0, asked))
     if "width" in given:
-        most = sys.float_info.max
-        return LogSum(
-            _number("regularizer: log_sum: width ", given["width"], most, "must be positive and finite")
-        )
+        what, asked = "regularizer: log_sum: width ", "must be positive and finite"
+        return LogSum(number_up_to(what, given["width"], 0.0, sys.float_info.max, asked))
     if given.get("groups") is not None:
         return GroupLasso(_groups(given["groups"]))
     return REGULARIZERS[regularizer]
 
 
-def _number(what: str, value: Any, most: float, asked: str) -> float:
-    """A number above 0, and at most so large."""
+def number_up_to(what: str, value: Any, low: float, most: float, asked: str) -> float:
+    """A number above one, and at most another."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{what}{value!r} is not a number") from None
-    if not 0.0 < number <= most:
-        raise ConfigError(f"{what}{value!r} {asked}")
+    if not low < number <= most:
+        raise ConfigError(f"{what}{number!r} {asked}")
     return number
 
 

@@ -229,21 +229,11 @@ class ClassPasses(Passes):
 
     def _place(self, move: Array, origin: Array, intercept: Any) -> Place:
         problem, shared, gradient = self.problem, self.shared, np.empty(self.problem.message_size)
-        if shared.common:
-            total, lifts = np.empty_like(gradient), np.ravel(intercept)
-            given = shared.messages, shared.by_class(move), origin, problem, lifts, total, gradient
-            loss, slopes, rises = multinomial_of(problem).advance_classes(*given, self.engine)
-            products = slopes[shared.classes, shared.rows]
-            rises = rises[: self.lead]
-            return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
-        total = origin + self.shared.combined(move) if move.any() else origin.copy()
-        z = shifted(problem.offset + total, intercept)
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        rows = gradient.reshape(self.problem.n_outputs, -1)
-        rises = self.engine.total(rows) if self.lead else np.empty(0)
-        return Place(
-            intercept, loss, self.shared.products_with(gradient), rises, total, gradient, tuple(rises)
-        )
+        total, lifts = np.empty_like(gradient), np.ravel(intercept)
+        given = shared.messages, shared.by_class(move), origin, problem, lifts, total, gradient
+        loss, slopes, rises = multinomial_of(problem).advance_classes(*given, self.engine)
+        products, rises = slopes[shared.classes, shared.rows], rises[: self.lead]
+        return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
 
     def prepare(self, here: Place) -> bool:
         hessian, shared = self.shared.hessian, self.shared

@@ -32,5 +32,5 @@ def newton_system(
             hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
         return slope, hessian
 
-    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), light=True, size=(k + extra) ** 2)
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=(k + extra) ** 2)
     return slope, 0.5 * (hessian + hessian.T)

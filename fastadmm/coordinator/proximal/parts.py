@@ -28,28 +28,6 @@ class HullPoint(Saved):
     total: Array  # of shape (N,) or (C N,): ``coefficients @ messages``, class by class
 
 
-def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, engine: Engine) -> Array:
-    """Sum of messages of shape (K, N), each times its coefficient: of shape (N,), or (C N,)."""
-    if classes is None:
-        return engine.combine(c, messages)
-    from fastadmm.kernels.vectors import combine_by_class
-
-    rows, total = np.ascontiguousarray(messages), np.empty((n_classes, messages.shape[1]))
-    leaves, numbers = engine.leaves(messages.shape[1]), np.asarray(c, dtype=np.float64)
-    engine.over_rows(combine_by_class, leaves, numbers, rows, np.asarray(classes, dtype=np.int64), total)
-    return total.ravel()
-
-
-def products_with(messages: Array, v: Array, classes: Array | None, engine: Engine) -> Array:
-    """Inner product of every message with its class of v, of shape (N,) or (C N,)."""
-    from fastadmm.kernels.vectors import products_by_class
-
-    k, n = messages.shape
-    own = np.zeros(k, dtype=np.int64) if classes is None else np.asarray(classes, dtype=np.int64)
-    rows = np.ascontiguousarray(messages), own, np.ascontiguousarray(v).reshape(-1, n)
-    return engine.sum_over_rows(products_by_class, engine.leaves(n), (k,), *rows)
-
-
 def predictor(problem: Problem, point: Any, engine: Engine) -> Array:
     """Predictors at a point with intercept and total: of shape (N,) or (C N,)."""
     if problem.n_outputs == 1:

@@ -10,7 +10,6 @@ import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_newton import ClassHessian
-from fastadmm.coordinator.proximal.parts import combined, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.method.method import Saved, check_pair
 from fastadmm.method.span_hessian import SpanHessian
@@ -76,8 +75,8 @@ class SharedDirections(Saved):
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""
-        if not self.common:
-            return combined(c, self.messages, self.classes, self.n_classes, self.engine)
+        if self.n_classes == 1:
+            return self.engine.combine(c, self.messages)
         table, messages = self.by_class(c), self.messages
         total = np.empty((self.n_classes, messages.shape[1]))
 
@@ -85,21 +84,23 @@ class SharedDirections(Saved):
             here = slice(*rows)
             np.matmul(table, messages[:, here], out=total[:, here])
 
-        self.engine.by_leaf(piece, self.engine.leaves(messages.shape[1]), light=True)
+        self.engine.by_leaf(piece, self.engine.leaves(messages.shape[1]))
         return total.ravel()
 
     def products_with(self, v: Array) -> Array:
         """Of every message with its class of v."""
-        if not self.common:
-            return products_with(self.messages, v, self.classes, self.engine)
+        found: Array
+        if self.n_classes == 1:
+            found = self.engine.dot(self.messages, v)
+            return found
         messages, own = self.messages, v.reshape(self.n_classes, -1)
 
         def piece(rows: tuple[int, int]) -> Array:
             here = slice(*rows)
             return own[:, here] @ messages[:, here].T
 
-        table = self.engine.sums(piece, self.engine.leaves(messages.shape[1]), light=True)
-        found: Array = table[self.classes, self.rows]
+        table = self.engine.sums(piece, self.engine.leaves(messages.shape[1]))
+        found = table[self.classes, self.rows]
         return found
 
     def of(self, m: int) -> Array:

@@ -172,7 +172,7 @@ def _span_system(
             hessian[k, k] = h.sum()
         return slope, hessian
 
-    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), light=True, size=size * size)
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=size * size)
     return slope, 0.5 * (hessian + hessian.T)
 
 

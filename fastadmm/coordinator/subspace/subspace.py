@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from fastadmm.method.method import Measured, Method, check_pair
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
-from fastadmm.parties.reflection import reflections
+from fastadmm.parties.reflection import reflect_rows, reflections
 from fastadmm.problem.problem import Problem
 
 #: The span's share of the gap is reduced to this share of the gap at the start of the round ...
@@ -546,16 +547,13 @@ class SubspaceMethod(Method):
 
         Shapes: places (K_m,), gone (n, K_m) of each.
         """
-        from fastadmm.kernels.directions import reflect_rows
-
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
         turns = [(mine, *turn) for mine, own in zip(places, gone) for turn in reflections(own)]
         for mine, unit, row in turns:
             self.hessian.reflect(unit, mine)
             self.moves.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
-            given = self.store.rows, mine[turned], unit[turned]
-            self.engine.over_rows(reflect_rows, leaves, *given)
+            self.engine.by_leaf(partial(reflect_rows, self.store.rows, mine[turned], unit[turned]), leaves)
             c[..., mine] -= np.multiply.outer(2.0 * (c[..., mine] @ unit), unit)
             dropped.append(int(mine[row]))
         self.hessian.drop(dropped)
