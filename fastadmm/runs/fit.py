@@ -19,11 +19,11 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import plain, shown, storage_errors, write_json, write_whole
 from fastadmm.files.reading import read_json, retried
-from fastadmm.files.seal import check_seal, seal_of
+from fastadmm.files.seal import check_seal, damaged, seal_of
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.claim import model_digest, of_model, problem_digest, statement_of, write_dual
 from fastadmm.runs.config import solver_options
-from fastadmm.runs.folder import Display, RoundLog, RunFolder, damaged, stop_on_signal
+from fastadmm.runs.folder import Display, RoundLog, RunFolder, stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.plan import describe_environment
 from fastadmm.runs.result import model_of, result_document, write_statement
