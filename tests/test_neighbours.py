@@ -112,7 +112,7 @@ def test_settings_of_a_private_run_are_those_that_were_approved(tmp_path):
         {"ball": 9.0},
         {"message_clip": 1.0},
         {"rounds": 2},
-        {"shrink": False},
+        {"target_clip": 2.0},
         {"label_epsilon": 1.0},
     ):
         asked = coordinator(tmp_path, np.eye(6), "message", penalty=1.0, privacy=privacy_text(settings))
@@ -143,8 +143,8 @@ def test_what_counts_as_out_of_range():
     assert gate.saturated(given, 3.0) is given
     assert gate.saturated(given, 1.0).tolist() == [-1.0, 0.5, 1.0]
     assert gate.saturated(np.array([np.nan, np.inf, -np.inf]), 1.0).tolist() == [1.0, 1.0, -1.0]
-    assert gate.certified(given, 1.0, 1.0, 7.0) is given
-    assert gate.certified(given, np.nan, 1.0, 7.0).tolist() == [7.0] * 3
+    assert gate.certified(given, 1.0, 1.0) is given
+    assert gate.certified(given, np.nan, 1.0).tolist() == [0.0] * 3
 
 
 #: What is computed from rows in a protected run.

@@ -107,7 +107,7 @@ def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = 
 
 
 def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> Sensitivity:
-    """The bound that a run's settings ask for, solver's slack included."""
+    """The bound that a run's settings ask for, slack included: ``docs/privacy.md#t6-inexact-solver``."""
     ball, target = settings.ball, settings.clip_of_targets
     if settings.adjacency == "replace_one":
         exact = replace_one_sensitivity(ball, target, mu, settings.message_clip)
@@ -115,7 +115,7 @@ def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> 
         exact = zero_out_sensitivity(ball, target, mu, settings.message_clip)
     else:
         exact = column_sensitivity(1.0, target * math.sqrt(n_samples), mu, ball)
-    # What a solver may be off on both neighbours: docs/privacy.md#t6-inexact-solver.
+    # A solver may be off on both neighbours.
     return replace(exact, value=exact.value + 2.0 * solver_slack(settings, mu, n_samples))
 
 
