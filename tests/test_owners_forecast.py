@@ -107,6 +107,8 @@ def test_best_rounds_and_owners_that_are_left_out():
     assert [m.name for m in best] == ["a", "b"]
     assert forecast.marginal_value("tiny") < 0 < forecast.marginal_value("a")
     assert gap.total < forecast.gap().total
+    assert forecast.warnings() == []
+    assert "does not move" in " ".join(example(method="algorithm1").warnings())
     # weights by budget never punish a joiner
     fair = example(weights="budget")
     assert fair.noise_variance() < fair.noise_variance(EXAMPLE[:2])
@@ -137,6 +139,7 @@ def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
     weight = 1 / (2 + 2 * np.cosh(X @ theta))
     h = np.linalg.eigvalsh((X.T * weight) @ X / 800 + 0.05 * np.eye(5))
     assert pilot.h == pytest.approx(h, rel=1e-4)
+    assert not pilot.quadratic
     assert np.linalg.norm(pilot.e) == pytest.approx(np.linalg.norm(theta), rel=1e-4)
 
 

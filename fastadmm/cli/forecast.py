@@ -85,5 +85,4 @@ def _parts(document: dict[str, Any]) -> Iterator[Table | str]:
     if document["leave_out"]:
         yield f"Leave out: {', '.join(document['leave_out'])}."
     yield f"Proved bound on optimisation and noise: {_number(document['bound'])}."
-    if document["method"] == "adaptive":
-        yield "warning: an adaptive step depends on the noise: forecast as the constant step it begins with"
+    yield from (f"warning: {warning}" for warning in document["warnings"])

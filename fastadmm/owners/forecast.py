@@ -35,6 +35,7 @@ class Pilot:
     e: np.ndarray  # of shape (p,): start (zero) minus minimum, in the eigenvectors
     residual: float
     source: str  # where it is from, for people
+    quadratic: bool = True  # whether the objective is a quadratic everywhere
 
 
 def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
@@ -61,7 +62,7 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
     curvature = np.ones(len(y)) if squared else expit(z) * expit(-z)
     residual = float(np.mean((z - y) ** 2)) if squared else 1.0
     h, vectors = np.linalg.eigh((X.T * curvature) @ X / len(y) + lam * np.eye(X.shape[1]))
-    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), residual, f"{len(y)} public rows")
+    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), residual, f"{len(y)} public rows", squared)
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
@@ -218,6 +219,24 @@ class Forecast:
             kept = candidates[-1][0]
         return min(candidates, key=lambda found: found[1].total)
 
+    def warnings(self) -> list[str]:
+        """Where the forecast itself does not apply."""
+        method, weights = self.settings.method, self.settings.weights
+        texts = {
+            "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the iterate does "
+            "not move": method == "algorithm1",
+            "weights by budget change the objective where owners differ: it is then their weighted mean": (
+                weights == "budget"
+            ),
+            "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum": (
+                not self.pilot.quadratic
+            ),
+            "an adaptive step depends on the noise: forecast as the constant step it begins with": (
+                method == "adaptive"
+            ),
+        }
+        return [text for text, holds in texts.items() if holds]
+
     def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
         """The whole forecast as plain values; infinities become None."""
         gap, best = self.gap(), self.best_rounds(most=most_rounds)
@@ -235,6 +254,7 @@ class Forecast:
             "gap": gap.to_json(),
             "bound": self.bound(),
             "best_rounds": best.to_json(),
+            "warnings": self.warnings(),
             "best_coalition": {"owners": [m.name for m in coalition], "gap": coalition_gap.to_json()},
             "leave_out": [m.name for m in self.members if m.name not in chosen],
             "owners": [{**asdict(m), "marginal_value": self.marginal_value(m.name)} for m in self.members],
