@@ -80,10 +80,9 @@ COMMANDS = [
     "coordinator start @pipe --party a -o @out",
     "party step --data @data.parts/party-1.h5 --state @state --in @pipe -o @out",
     "predict @run @pipe -o @out",
-    "inspect @run",
-    "privacy @run",
+    "inspect @run/model",
     "export @run --party party-1 -o @out.h5",
-    "import @part.h5 @run",
+    "import @pipe @run",
     "party step --data @data.parts/party-1.h5 --state @state --in @request.h5 -o @pipe",
     "owners train @pipe.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 1 -o @out",
 ]

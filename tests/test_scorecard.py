@@ -128,8 +128,16 @@ def test_bins_of_large_numbers_and_marks() -> None:
     assert 11.5 in small.edges
     np.testing.assert_array_equal(large.edges, 5e9 + 10 * small.edges)
     np.testing.assert_array_equal(small.feature, large.feature)
-    own = dict([read_bins("x=d=1|a,c")])
-    assert Binning(own=own).of_column(("a", "b", "c", "d=1"), "x").groups == (0, 2, 1, 0)
+    # Categories with the marks of bins.
+    levels = ("a", "a,b", "b|c", "c", "d=1")
+    for text, groups in (
+        ("a,b,c", (2, 0, 2, 1, 2)),
+        ("b|c|a,d=1,c", (0, 3, 0, 2, 1)),
+        ("a,b|c", (1, 0, 1, 0, 1)),
+    ):
+        name, own = read_bins(f"x={text}")
+        assert Binning(own={name: own}).of_column(levels, "x").groups == groups
+    assert read_bins("x=y=1,2e3") == ("x=y", "1,2e3")
     # Weights of evidence are log ratios of shares.
     found = evidence(np.array([10.0, 30.0, 0.0, 0.0]), np.array([50.0, 40.0, 9.5, 0.0]))
     p, q = np.array([10, 30, 0.5]) / 40.5, np.array([50, 40, 9.5]) / 99.5

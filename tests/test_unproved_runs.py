@@ -77,7 +77,7 @@ def test_undeclared_and_old_steps_count_as_private(tmp_path, capsys):
     # Inspect says it before anything is trained.
     convert(tmp_path, "p", missing="mean")
     shown = " ".join(printed(capsys, "inspect", tmp_path / "p").split())
-    assert "host: categories of 'city' and 1 more: computed from its rows, so no epsilon is proved" in shown
+    assert "host: computed from its rows, so no epsilon is proved: categories of 'city' and 1 more" in shown
     found = told(capsys, "inspect", tmp_path / "p")["parties"]
     assert [bool(party["private_constants"]) for party in found] == [True, True]
 

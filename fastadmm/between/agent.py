@@ -108,7 +108,7 @@ class Agent:
                 is_run = path.name == APPROVAL
                 agreed: Any = open_approval(path) if is_run else open_task_approval(path)
                 most = schema.most_bytes(n, agreed.n_classes or 1) if is_run else size
-                if size <= most and caller in (agreed.callers or [caller]):
+                if size <= most and caller in (agreed.callers or [caller] * is_run):
                     return True
         return False
 

@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -281,8 +282,10 @@ def screen(paragraphs: Sequence[str]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as one text, as many as there is room for."""
-    return textwrap.shorten(", ".join(names), _NAMES, break_on_hyphens=False, placeholder=" …")
+    """Names as one text, as many as there is room for, and how many more there are."""
+    sizes = accumulate(len(name) + 2 for name in names)
+    room = sum(size <= _NAMES for size in sizes)
+    return ", ".join(names[:room]) + (f" and {len(names) - room} more" if room < len(names) else "")
 
 
 def ledger_words(path: Path | None, data: PartyData, delta: float = _DELTA) -> str:

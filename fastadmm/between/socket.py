@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -71,10 +72,10 @@ class Lost(FastadmmError, ConnectionError):
     exit_code = ExitCode.STORAGE
 
 
-def pauses(seconds: float, each: float) -> Iterator[float]:
-    """Equal pauses, until so many seconds from now are over."""
-    end = time.monotonic() + seconds
-    return iter(lambda: max(0.0, min(each, end - time.monotonic())), 0.0)
+def pauses(seconds: float, first: float, most: float = 0.0) -> Iterator[float]:
+    """Pauses that double up to the longest, until so many seconds from now are over."""
+    end, lengths = time.monotonic() + seconds, (first * 2.0 ** min(k, 20) for k in count())
+    return iter(lambda: max(0.0, min(next(lengths), max(first, most), end - time.monotonic())), 0.0)
 
 
 def again(

@@ -39,15 +39,15 @@ def _say(line: str) -> None:
 _TASK = opt.written("DIR", ...)
 _WAIT = opt.option("How long to ask again for approvals, such as 30m or 1h. (default: 0)", metavar="TIME")
 
-#: Seconds between two questions to parties whose answer is missing.
-_PAUSE = 2.0
+#: Seconds between two questions to parties whose answer is missing, at first and at most.
+_FIRST, _PAUSE = 0.5, 10.0
 
 
 def _waiting(wait: str | None, go: Callable[[], T]) -> T:
     """Ask again until all parties are there and have approved, or the time is over."""
     from fastadmm.between.socket import Lost, again, pauses
 
-    each = pauses(0.0 if wait is None else opt.seconds_of(wait, "--wait"), _PAUSE)
+    each = pauses(0.0 if wait is None else opt.seconds_of(wait, "--wait"), _FIRST, _PAUSE)
     return again(go, each, _say, kinds=(WaitingError, Lost), words="fastadmm: waiting: {}")
 
 

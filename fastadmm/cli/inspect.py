@@ -34,6 +34,10 @@ def _as_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
+#: Keys that are shown by what they mean.
+_SAID = {"private_constants": "computed from its rows, so no epsilon is proved"}
+
+
 def _view(found: dict[str, Any], check: bool) -> Iterator[Table | str]:
     """All that was found, with the statement of privacy in words."""
     from fastadmm.cli.privacy import aligned
@@ -69,9 +73,9 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterator[Table | str]:
             for row in value:
                 own = f"{indent}{row.get('name', row.get('file'))}"
                 lists = {k: item for k, item in row.items() if isinstance(item, list) and item}
-                yield from (f"{own}: {k}: {_text(item)}" for k, item in lists.items())
+                yield from (f"{own}: {_SAID.get(k, k)}: {_text(item)}" for k, item in lists.items())
         else:
-            yield f"{indent}{key}: {_text(value)}"
+            yield f"{indent}{_SAID.get(key, key) if value else key}: {_text(value)}"
 
 
 def _text(value: Any) -> str:

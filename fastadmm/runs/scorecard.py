@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -83,19 +85,28 @@ def _edges(name: str, text: str) -> tuple[float, ...]:
 
 def _groups(name: str, text: str, levels: tuple[str, ...]) -> tuple[int, ...]:
     """Bin of each category, from ``Rome|Oslo,Paris``; those that are not named share the last bin."""
-    groups = [group.split("|") for group in text.split(",")]
-    named = [level for group in groups for level in group]
-    wrong = [level for level in named if level not in levels or named.count(level) > 1]
-    if wrong:
-        said = "is no category of the column, or is in two bins"
-        raise ConfigError(f"--bins {name}={text}: {wrong[0]!r} {said}")
-    found = {level: k for k, group in enumerate(groups) for level in group}
-    return tuple(found.get(level, len(groups)) for level in levels)
+    # Of the categories that may stand there the longest, as some have commas.
+    listed = "|".join(re.escape(level) for level in sorted(levels, key=len, reverse=True))
+    found: dict[str, int] = {}
+    count, at, mark = 0, 0, ","
+    while mark:
+        match = re.compile(rf"({listed})([|,]|\Z)").match(text, at)
+        word = match[1] if match else re.split("[|,]", text[at:])[0]
+        if match is None or word in found:
+            near = [] if match else difflib.get_close_matches(word, levels, n=1)
+            why = "is in two bins" if match else "is no category of the column"
+            hint = f"; is it {near[0]!r}?" if near else ""
+            raise ConfigError(f"--bins {name}={text}: {word!r} {why}{hint}")
+        found[word], mark, at = count, match[2], match.end()
+        count += mark == ","
+    return tuple(found.get(level, count + 1) for level in levels)
 
 
 def read_bins(text: str) -> tuple[str, str]:
     """A column's name and its bins, from ``COLUMN=1,2.5,5`` or ``COLUMN=Rome|Oslo,Paris``."""
-    name, _, own = text.partition("=")
+    name, _, own = text.rpartition("=")  # a name may have such a sign
+    if not re.fullmatch(r"[-+.,\deE]*", own):
+        name, _, own = text.partition("=")  # or a category
     if not name or not own:
         raise ConfigError(f"--bins {text}: is not COLUMN=BINS, as in age=25,40.5,60 or city=Rome|Oslo,Paris")
     return name, own
