@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,9 +11,6 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, unsigned_i
 from fastadmm.engine.engine import Engine, row_ranges
 
 Array = np.ndarray
-
-#: Entries that are copied at a time: a second-level cache holds them for one block after another.
-_ENTRIES_AT_A_TIME = 1 << 16
 
 #: So many rows tell about how long the others are.
 _ROWS_COUNTED = 1 << 12
@@ -52,8 +48,6 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
 
     Shapes: each of blocks (N, d_m); the result (N, d).
     """
-    from fastadmm.kernels.side_by_side import append_csr
-
     if len(blocks) == 1 and isinstance(blocks[0], CSRBlock | DenseBlock):
         return blocks[0]
     matrices = [block.matrix for block in blocks if isinstance(block, DenseBlock)]
@@ -63,15 +57,19 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     given = [_compressed(block) for block in blocks]
     indptr = sum((own[0] for own in given), np.zeros(n + 1, dtype=np.int64))
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if columns <= 2**16 else np.uint32)
-    data, places = np.empty(len(indices)), indptr[:-1].copy()
+    data = np.empty(len(indices))
 
-    # Several threads take one block after another: together they have more cache, and jobs are fewer.
-    parts = max(1, len(indices) // _ENTRIES_AT_A_TIME) if engine.n_threads == 1 else 1
-    for start, stop in pairwise(np.linspace(0, n, parts + 1, dtype=np.int64).tolist()):
-        leaves, first = engine.leaves(n) if parts == 1 else ((start, stop),), 0
-        for block, own in zip(blocks, given):
-            engine.over_rows(append_csr, leaves, *own, first, places, indices, data)
-            first += block.shape[1]
+    def piece(rows: tuple[int, int]) -> None:
+        begin, first = indptr[slice(*rows)].copy(), 0
+        for block, (starts, numbers, values) in zip(blocks, given):
+            own = starts[rows[0] : rows[1] + 1]
+            here, lengths = slice(own[0], own[-1]), np.diff(own)
+            places = np.arange(own[0], own[-1]) + np.repeat(begin - own[:-1], lengths)
+            indices[places] = np.add(numbers[here], first, dtype=indices.dtype)
+            data[places] = values[here]
+            begin, first = begin + lengths, first + block.shape[1]
+
+    engine.by_leaf(piece, engine.leaves(n))
     found = CSRBlock.of_sorted(indptr, indices, data, columns)
     found.all_ones = all(isinstance(block, CSRBlock) and block.all_ones for block in blocks)
     # Of the rows of all workers, which cut them the same.
