@@ -85,7 +85,7 @@ def fit_encoder(
             encoding = described.encoding(table, name, own, options.typing)
         found.append(replace(encoding, name=name, na=words, shown=own))
     encoder = Encoder(tuple(found), missing if described is None else DESCRIBED)
-    if twice := first_twice(encoder.feature_names):
+    if (twice := first_twice(encoder.feature_names)) is not None:
         raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
     return encoder
 
@@ -332,7 +332,7 @@ def _described_category(name: str, table: Mapping[str, Any], place: str) -> Colu
     if not isinstance(given, list) or not given:
         raise ConfigError(f"{place}: no levels: give the list of categories, {_PUBLIC} {quote(name)}")
     levels = [_text(level, f"{place}: key 'levels'") for level in given]
-    if twice := first_twice(levels):
+    if (twice := first_twice(levels)) is not None:
         raise ConfigError(f"{place}: key 'levels': {twice!r} is given twice")
     if OTHER not in levels:
         levels.append(OTHER)

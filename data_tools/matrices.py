@@ -259,8 +259,8 @@ class NpzSource:
                 if archive[key].dtype.kind not in "iu":
                     raise ValueError(f"{key} of type {archive[key].dtype}")
             shape = archive["shape"].tolist()
-            if len(shape) != 2 or shape[0] != len(self._y) or shape[1] > MOST_COLUMNS:
-                most = f"{len(self._y)} labels, and at most {MOST_COLUMNS} columns are read"
+            if len(shape) != 2 or shape[0] != self._y.size or shape[1] > MOST_COLUMNS:
+                most = f"{self._y.size} numbers {self.label!r}, and at most {MOST_COLUMNS} columns are read"
                 raise ValueError(f"shape {shape}, but there are {most}")
             if "format" in self.columns:
                 X: Any = sparse.load_npz(self.source.path)
@@ -269,12 +269,14 @@ class NpzSource:
                 X = sparse.csr_array(parts, shape=shape)
             if X.format in ("csr", "csc", "bsr"):
                 X.check_format(full_check=True)
-            if X.format in ("csr", "csc") and X.nnz != (count := len(archive["data"])):
-                raise ValueError(f"{count} data, but 'indptr' ends at {X.nnz}")
+                if len(archive["data"]) != X.indptr[-1]:
+                    raise ValueError(f"{len(archive['data'])} data, but 'indptr' ends at {X.indptr[-1]}")
+            if X.format == "dia" and (abs(archive["offsets"]) >= max(shape)).any():
+                raise ValueError("offsets beyond the matrix")
             if X.dtype.kind not in "biuf":
                 raise ValueError(f"values of type {X.dtype}")
             return sparse.csr_array(X)
-        except (*_DAMAGED, AttributeError, IndexError, KeyError, TypeError) as error:
+        except (*_DAMAGED, ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
             problem = f"no sparse matrix as scipy.sparse.save_npz writes it: {reason}"
             raise self._refused(problem) from None

@@ -41,12 +41,13 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
 
 
-#: What files of other kinds begin with, in small letters.
+#: What files of other kinds begin with.
 _FOREIGN = {
-    b"[{": "JSON", b'{"': "JSON", b"<html": "a web page", b"<!doc": "a web page", b"<?xml": "XML",
-    b"\x89png": "a picture", b"\xff\xd8\xff": "a picture", b"gif8": "a picture", b"%pdf": "a PDF document",
-    b"rar!": "a RAR archive", b"7z\xbc\xaf\x27\x1c": "a 7z archive", b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x93numpy": ".npy", b"\x89hdf\r\n\x1a\n": "HDF5",
+    b"[{": "JSON", b'{"': "JSON", b"<html": "a web page", b"<HTML": "a web page",
+    b"<!doc": "a web page", b"<!DOC": "a web page", b"<?xml": "XML",
+    b"\x89PNG": "a picture", b"\xff\xd8\xff": "a picture", b"GIF8": "a picture", b"%PDF": "a PDF document",
+    b"Rar!": "a RAR archive", b"7z\xbc\xaf\x27\x1c": "a 7z archive", b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x93NUMPY": ".npy", b"\x89HDF\r\n\x1a\n": "HDF5",
 }  # fmt: skip
 
 
@@ -76,7 +77,7 @@ class SourceFile:
         first = entry[:length] if self.magic.startswith(b"PK\x03\x04") and length <= len(entry) else b".npy"
         if not first.endswith(b".npy"):
             raise self.refused("is a zip archive without arrays, not an NPZ file: unpack it first")
-        foreign = (kind for begin, kind in _FOREIGN.items() if self.magic.lower().startswith(begin))
+        foreign = (kind for begin, kind in _FOREIGN.items() if self.magic.startswith(begin))
         if what := next(foreign, ""):
             remedy = "convert reads LIBSVM text, CSV, Parquet and NPZ"
             raise self.refused(f"is no table (it begins as {what}); {remedy}")

@@ -245,7 +245,7 @@ def _assign(
     chosen = default if asked.names is None else [name.strip() for name in asked.names.split(",")]
     if len(chosen) != len(default):
         raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
-    if twice := first_twice(name.casefold() for name in chosen):
+    if (twice := first_twice(chosen, str.casefold)) is not None:
         raise InputError(f"two owners are named {twice!r}; give different --names")
     return owner_of, chosen
 

@@ -41,7 +41,7 @@ class ParquetTable:
             self.n_rows: int = parquet.metadata.num_rows
         self.columns: list[str] = list(self._schema.names)
         check_names(self.columns, self.path)
-        if twice := first_twice(self.columns):
+        if (twice := first_twice(self.columns)) is not None:
             raise InputError(f"{self.path}: column name {twice!r} appears twice: rename one")
 
     @contextmanager

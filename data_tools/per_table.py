@@ -75,7 +75,7 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
         raise ConfigError(f"--names {names!r}: {len(parts)} names for {n_parties} parties")
     for part in parts:
         check_party_name(part, "--names", ConfigError)  # it becomes a file name, next to labels.h5
-    if twice := first_twice(part.lower() for part in parts):
+    if (twice := first_twice(parts, str.lower)) is not None:
         raise ConfigError(f"--names: {twice!r} is given twice")
     return parts
 

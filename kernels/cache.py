@@ -151,6 +151,6 @@ def cache_directory() -> Path | None:
 def _forget_old(base: Path) -> None:
     """Remove what long gone versions left."""
     with contextlib.suppress(OSError):
-        old = [path for path in base.iterdir() if re.fullmatch(r"[0-9a-f]{16}", path.name)]
+        old = [path for path in base.iterdir() if re.fullmatch(r"(\w+-)?[0-9a-f]{16}", path.name)]
         for path in sorted(old, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
             shutil.rmtree(path, ignore_errors=True)

@@ -31,6 +31,7 @@ from fastadmm.runs.result import new_run_id
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import differing
 from fastadmm.solver.loop import Monitor
+from fastadmm.solver.solver import SUMS_HAVE_NO_TEST
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.party_file import check_party_name
 
@@ -228,6 +229,8 @@ def new_run(
         for line in seen_by_ids(data, other, private):
             say(line)
     if not private:
+        if config.secrecy == "sums" and (config.test or config.validation):
+            raise ConfigError(SUMS_HAVE_NO_TEST)
         scheme = parts.scheme_of(problem, config)
         scheme.method(problem.traits)  # refuses what the scheme is not for
         parts.early_stopping_of(config, problem, data)

@@ -153,7 +153,6 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
         "kind": "owners",
         **_of(data, "n_samples", "task", "kappa"),
         "n_features": data.owners[0].n_features,
-        "sources": (document_in(path / _OWNERS_MANIFEST) or {}).get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.cli.app import app
 from fastadmm.cli.options import JSON, argument, flag
 from fastadmm.cli.terminal import cell, grid, tell
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +62,7 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterator[Table | str]:
     """A line for each value, further in for those of inner objects; a table for a list of objects."""
     for key, value in found.items():
         if isinstance(value, dict):
-            yield f"{indent}{key}:"
+            yield f"{indent}{printable(str(key))}:"
             yield from _lines(value, f"{indent}  ")
         elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             # Inner objects and digests are for programs, or for the file itself.
@@ -69,13 +70,17 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterator[Table | str]:
             plain = {k: None for row in value for k, v in row.items() if not isinstance(v, inner)}
             header = [k for k in plain if k != "checked" and not k.endswith("digest")]
             rows = ([_text(row.get(k)) for k in header] for row in value)
-            yield grid(f"{key}:", [k.replace("_", " ") for k in header], rows, simple=True)
+            yield grid(
+                printable(f"{key}:"), [printable(k.replace("_", " ")) for k in header], rows, simple=True
+            )
             for row in value:
-                own = f"{indent}{row.get('name', row.get('file'))}"
+                own = indent + printable(str(row.get("name", row.get("file"))))
                 lists = {k: item for k, item in row.items() if isinstance(item, list) and item}
-                yield from (f"{own}: {_SAID.get(k, k)}: {_text(item)}" for k, item in lists.items())
+                for k, item in lists.items():
+                    yield f"{own}: {_SAID.get(k, printable(str(k)))}: {_text(item)}"
         else:
-            yield f"{indent}{_SAID.get(key, key) if value else key}: {_text(value)}"
+            name = _SAID.get(key, key) if value else key
+            yield f"{indent}{printable(str(name))}: {_text(value)}"
 
 
 def _text(value: Any) -> str:

@@ -56,13 +56,18 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
         raise ConfigError("pilot: no curvature is left; its rows are all zeros")
     squared = loss.name == "squared"
     y = np.clip(y, -bound.target_limit, bound.target_limit) if squared else (y > 0.0).astype(float)
-    problem = make_problem([X], y, loss=loss.name, lam=max(lam, 1e-8), fit_intercept=False)
-    theta = solve(problem, SolverOptions(gap=1e-12)).weights[0]
-    z = X @ theta
-    curvature = np.ones(len(y)) if squared else expit(z) * expit(-z)
-    residual = float(np.mean((z - y) ** 2)) if squared else 1.0
+    theta, curvature = np.zeros(X.shape[1]), np.ones(len(y))
+    if not squared:
+        problem = make_problem([X], y, lam=max(lam, 1e-8), fit_intercept=False)
+        theta = solve(problem, SolverOptions(gap=1e-12)).weights[0]
+        curvature = expit(X @ theta) * expit(-(X @ theta))
     h, vectors = np.linalg.eigh((X.T * curvature) @ X / len(y) + lam * np.eye(X.shape[1]))
-    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), residual, f"{len(y)} public rows", squared)
+    coordinates = vectors.T @ theta
+    if squared:  # exactly, however small the columns are
+        sure = h > 1e-12 * h.max()
+        coordinates = np.where(sure, vectors.T @ (X.T @ y) / len(y) / np.where(sure, h, 1.0), 0.0)
+    residual = float(np.mean((X @ (vectors @ coordinates) - y) ** 2)) if squared else 1.0
+    return Pilot(np.maximum(h, 0.0), -coordinates, residual, f"{len(y)} public rows", squared)
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:

@@ -193,9 +193,10 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
         return method, 1.0 / beta
     if method == "strongly_convex":
         raise ConfigError(f"lambda: {method} steps by 1 / lambda; give a positive one, or pass --step")
+    more = ", or the key smoothness, or bound features of a smooth loss with --bound features:R"
     raise ConfigError(
         f"step: {method} with the {loss.name} loss and the bound {bound.kind!r} has no default; give "
-        "--step, or the key smoothness, or bound features of a smooth loss with --bound features:R"
+        f"--step{'' if method in PRINTED else more}"
     )
 
 

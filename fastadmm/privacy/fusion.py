@@ -55,7 +55,7 @@ class FusionSolver(PrivateRun):
             loss=(loss == "logistic", loss, "logistic, of two classes"),
             labels=(bool(np.isin(problem.y, (0.0, 1.0)).all()), "soft targets", "those of two classes"),
             parties=(parties > 1, parties, "two or more; one sends nothing anyway"),
-            regularizer=(problem.is_ridge, "another, nor a constraint", "l2"),
+            regularizer=(problem.is_ridge, "another, or with a constraint", "l2 without one"),
             intercept=(problem.fit_intercept, "false", "true"),
             scheme=(options.scheme == "auto", options.scheme, "auto, one round of its own"),
             sampler=(settings.sampler != "discrete", settings.sampler, "grid"),

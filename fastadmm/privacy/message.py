@@ -65,12 +65,12 @@ class MessageSolver(PrivateRun):
         check_covered(
             problem,
             settings,
-            regularizer=(problem.is_ridge, "another, nor a constraint", "l2 and its own privacy.ball"),
+            regularizer=(problem.is_ridge, "another, or with a constraint", "l2 with its own privacy.ball"),
             loss=(proved, named, "a smooth convex one with one number per record"),
             scheme=(options.scheme in ("auto", *_SCHEMES), options.scheme, " or ".join(_SCHEMES)),
             acceleration=(options.acceleration != "anderson", options.acceleration, "none"),
             x_update=(update in ("auto", "gram"), update, "gram"),
-            label_epsilon=(soft, named, "it with the loss logistic or squared"),
+            label_epsilon=(soft, f"given with loss {named}", "it with logistic or squared"),
         )
         settings.refuse_unproved(self.unproved)
         return "the label holder"

@@ -28,12 +28,12 @@ def check_covered(problem: Problem, settings: DifferentialPrivacy, **asked: tupl
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     public = "none, as public targets would give away the labels or rows that these were made from"
-    asked["sample_weight"] = bool((problem.weight == 1.0).all()), "these", public
-    asked["offset"] = not problem.offset.any(), "these", public
+    asked["sample_weight"] = bool((problem.weight == 1.0).all()), "given", public
+    asked["offset"] = not problem.offset.any(), "given", public
     for key, (covered, value, takes) in asked.items():
         if not covered:
             raise ConfigError(
-                f"{key}: privacy mode {settings.mode!r} takes {takes}; not {value}: change it, or the mode"
+                f"{key}: is {value}, but privacy mode {settings.mode!r} takes {takes}; change it, or the mode"
             )
 
 

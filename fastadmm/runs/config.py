@@ -96,8 +96,6 @@ def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
             raise _WrongKey("path_values", "says the grid already; leave path_length and path_ratio")
         if not is_convex(config):
             raise _WrongKey("path", "needs a convex problem, whose fits a gap certifies")
-    if config.secrecy == "sums" and (config.test or config.validation):
-        raise _WrongKey("secrecy", "'sums' has no test or validation rows; evaluate the model afterwards")
     for key, setting in SETTINGS.items():
         group = setting.group
         if group is None or key == group.head or setting.name not in given:

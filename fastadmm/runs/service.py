@@ -310,7 +310,8 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that the server takes."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=2048)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         said = f"cannot listen on {host}:{port}: {error.strerror}".partition(" (")[0]
         raise ConfigError(f"{said}; choose another --address or --port (0: any)") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -125,6 +126,7 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         """Choose bins; each party's rows as WOE of the other folds."""
         import pandas as pd
 
+        check_numbers(self, "max_bins", "min_share", "min_events", *["min_iv"] * (self.min_iv is not None))
         ways = self.monotone if isinstance(self.monotone, Mapping) else {"": self.monotone}
         rules = Rules(self.max_bins, self.min_share, self.min_events, ways.get("", "auto"))
         given = self.bins or {}
@@ -218,6 +220,13 @@ class WoeTransformer(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = tags.input_tags.categorical = True
         tags.classifier_tags = ClassifierTags(multi_class=False)  # of its labels
         return tags
+
+
+def check_numbers(estimator: Any, *names: str) -> None:
+    """Refuse parameters that are no finite numbers."""
+    for name in names:
+        if not (isinstance(value := getattr(estimator, name), Real) and math.isfinite(value)):
+            raise ConfigError(f"{name}: {value!r} is not a number")
 
 
 def _bins_text(given: Any) -> str:
@@ -357,6 +366,7 @@ class Scorecard(BaseEstimator):
         """
         import pandas as pd
 
+        check_numbers(self, "base", "odds", "pdo", "digits")
         self.woe_ = WoeTransformer(min_iv=0.0) if self.woe is None else clone(self.woe)
         self.model_ = JointClassifier() if self.model is None else clone(self.model)
         if self.model_.privacy is not None:

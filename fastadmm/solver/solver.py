@@ -38,6 +38,8 @@ from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
 #: Why one round over all columns is not what was asked for.
+SUMS_HAVE_NO_TEST = "secrecy: 'sums' has no test or validation rows; evaluate the model afterwards"
+
 _NOT_APART = (
     "has one round, and early stopping chooses among the models of many",
     "needs all columns in one process, and the parties' are in others",
@@ -83,6 +85,8 @@ class Solver(Run):
         self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
         self.sums_only = self.options.secrecy == "sums"
+        if self.sums_only and (early is not None or problem.test is not None):
+            raise ConfigError(SUMS_HAVE_NO_TEST)
         apart = early is not None or self.engine.shares_rows or (driver is not None and not driver.local)
         self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart)
         if self.options.scheme == "pooled" and apart:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
@@ -101,9 +100,14 @@ def _index_fault(X: csr_array) -> tuple[int, str] | None:
     return None
 
 
-def first_twice(names: Iterable[str]) -> str:
-    """The first of some names that is given twice; ``""``: none."""
-    return next((name for name, count in Counter(names).items() if count > 1), "")
+def first_twice(names: Iterable[str], key: Callable[[str], str] = str) -> str | None:
+    """The first of some names that repeats one before; ``key``: what of them is compared."""
+    seen = set[str]()
+    for name in names:
+        if key(name) in seen:
+            return name
+        seen.add(key(name))
+    return None
 
 
 def not_finite(value: float, place: str, row: int, column: int, name: str | None) -> InputError:
@@ -190,7 +194,7 @@ class BlockFile:
         """The d names of the columns (read on first use)."""
         with self._open() as file:
             names = h5.read_strings(h5.require_group(file, "var"), "names")
-        if twice := first_twice(names):
+        if (twice := first_twice(names)) is not None:
             raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
         return names
 

@@ -21,7 +21,7 @@ X_UPDATES: dict[str, type[XUpdate]] = {
 MAX_EIGEN_SIDE = 4096
 
 #: Steps of one round for log_sum, on a Gram matrix and without one: an answer that is cut short is a descent.
-_MAJORISED_STEPS, _MATRIX_FREE_STEPS = 100, 5
+_MAJORISED_STEPS, _MATRIX_FREE_STEPS = 100, 1
 
 
 def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
