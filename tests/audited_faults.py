@@ -135,7 +135,6 @@ FAULTS += [
 ]
 
 
-# --- the source of noise
 def one_key(patch):
     honest, kept = noise._key, []
     patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
@@ -189,7 +188,6 @@ instead(
 )  # fmt: skip
 
 
-# --- mode "message"
 def last_row_not_clipped(honest, rows):
     made = honest(rows)
     if not hasattr(made, "indptr"):
@@ -272,9 +270,6 @@ instead(
                 sent.integers + int(np.rint(self.exact(w).mean() / sent.grid)), sent.grid)), NOISED),
     },
 )  # fmt: skip
-
-
-# --- mode "fusion"
 
 
 def largest_entry(honest, block):
@@ -372,7 +367,6 @@ instead(
 )  # fmt: skip
 
 
-# --- labels
 def by_a_public_seed(_, y, epsilon, source, round, engine):
     flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
     return ((y > 0.5) ^ flip).astype(np.uint8)
@@ -404,7 +398,6 @@ instead(
 )  # fmt: skip
 
 
-# --- accountant, ledger and statement
 def charged_at(share_of_gdp, share_of_pure):
     """Charges at shares of their costs; of pure ones by the release's name."""
 
@@ -502,7 +495,6 @@ instead(
 )  # fmt: skip
 
 
-# --- the same kinds at their plainest, each with the check that has to see it
 def low_rank(z, *_):
     """Half of the directions carry nothing, the others all."""
     pairs = z[: len(z) // 2 * 2].reshape(-1, 2)

@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parents[1]
 HDF5 = b"\x89HDF"
 
 
-# --- the sources: files that every revision converts by itself
 def _csv(path, X, y, ids=False):
     names = [*(["id"] if ids else []), *(f"c{k}" for k in range(X.shape[1])), "y"]
     lines = [",".join(names)]
@@ -79,7 +78,6 @@ def write_sources(home):
     (home / "host.csv").write_text("\n".join(host[:1] + host[:0:-1]) + "\n", encoding="utf-8")
 
 
-# --- the configurations
 class Case:
     """One directory in which commands run; what they print goes to ``output.txt``."""
 
@@ -390,7 +388,6 @@ def _matrix(path):
     return cells[:, :-1].astype(float), cells[:, -1]
 
 
-# --- one revision: this file again, in a process that imports it
 def run_here(home, names):
     """Run cases below a directory with the package that this process imports."""
     write_sources(home)
@@ -471,7 +468,6 @@ def run_revision(site, home, names):
     subprocess.run(command, env=environment, check=True, cwd=home)
 
 
-# --- what a run left, without what differs between equal runs
 #: What differs between equal runs, and what stands for it.
 _WORDS = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
@@ -580,7 +576,6 @@ def differences(here, there):
     return lines
 
 
-# --- the program
 def checkout(revision, directory):
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True)
     directory.mkdir()

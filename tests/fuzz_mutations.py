@@ -29,7 +29,6 @@ _VALUES = [
 ]  # fmt: skip
 
 
-# --- bytes -------------------------------------------------------------------------------------------------
 def _span(raw, rng):
     start = rng.randrange(len(raw) + 1)
     return start, min(len(raw), start + rng.choice([1, 2, 8, 16, 64, 512, 4096]))
@@ -106,7 +105,6 @@ def of_bytes(path, rng):
     return how
 
 
-# --- text --------------------------------------------------------------------------------------------------
 def of_text(path, rng):
     """Spoil lines, cells and the encoding of a text file."""
     raw = path.read_bytes()
@@ -155,7 +153,6 @@ def of_text(path, rng):
     return f"text {kind}"
 
 
-# --- JSON and TOML -----------------------------------------------------------------------------------------
 def _places(value, where=()):
     found = [where] if where else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -244,7 +241,6 @@ def of_json(path, rng):
     return f"JSON {done}"
 
 
-# --- HDF5 --------------------------------------------------------------------------------------------------
 def _arrays(rng, like):
     """A dataset's new value: other values, dtype, shape or kind."""
     n = like.shape[0] if like is not None and like.ndim else 5
@@ -360,7 +356,6 @@ def _edit(file, item, how, rng):
         )
 
 
-# --- NPZ, Parquet, compressed text -------------------------------------------------------------------------
 def of_npz(path, rng):
     with np.load(path) as file:
         arrays = dict(file)

@@ -51,7 +51,6 @@ def do(line, home):
     assert code in (0, 7), f"{line}: exit code {code}"
 
 
-# --- data files --------------------------------------------------------------------------------------------
 def _table(n=24):
     rng = np.random.default_rng(5)
     lines = ["id,age,income,city,rate,y"]
@@ -129,7 +128,6 @@ def seed_parquet(home):
         pd.read_csv(home / f"{name}.csv").to_parquet(home / f"{name}.parquet", index=False)
 
 
-# --- partitions, runs --------------------------------------------------------------------------------------
 def seed_problem(home):
     write_problem(home / "data.parts", 40, (3, 4))
 

@@ -17,7 +17,6 @@ Array = np.ndarray
 _DIGITS = 50
 
 
-# --- scalar losses in 50 decimal digits
 def exact_sigmoid(z):
     """``1 / (1 + exp(-z))``."""
     e = (-abs(z)).exp()
@@ -57,7 +56,6 @@ def exact_logistic_prox(v, shift, q, s, r):
         return point - Decimal(shift), float(weight * exact_residual(point, target))
 
 
-# --- losses over vectors, in double precision
 def value(loss, z, y):
     """One sample's loss, elementwise, from the formula of a loss with this name and these parameters."""
     m = (2 * y - 1) * z
@@ -128,7 +126,6 @@ def dense(matrix):
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
 
 
-# --- the optimum, by Newton's method on all columns together
 @dataclass
 class Optimum:
     """Best model: weights of all columns, intercept, objective per mean loss."""
@@ -188,7 +185,6 @@ def _root(function, start=0.0):
     return float(brentq(function, low, high, xtol=1e-15, rtol=8.9e-16))
 
 
-# --- ADMM sharing exactly as printed, one equation after the other
 @dataclass
 class State:
     """Weights and messages of every party, z, u and the intercept b."""
@@ -294,7 +290,6 @@ class NaiveADMM:
 
         return _root(slope)
 
-    # --- what is reported of a state
     def lagrangian(self, at):
         """Loss at z, regularisers, ``<u, S - z>`` and ``r/2 |S - z|^2``: equation 5, summed scaling."""
         mismatch = np.sum(at.messages, axis=0) - at.z
@@ -321,7 +316,6 @@ class NaiveADMM:
         return value / total, gap / (2 * self.ridge) / total
 
 
-# --- Anderson acceleration by least squares over the whole history
 def anderson_step(points, images, memory, metric):
     """Extrapolate from points v_j and images T(v_j), weights summing to one, least residual in the metric."""
     points, images = list(points)[-memory - 1 :], list(images)[-memory - 1 :]
@@ -333,7 +327,6 @@ def anderson_step(points, images, memory, metric):
     return images[-1] - steps @ gamma
 
 
-# --- ChaCha20, RFC 8439, in Python integers
 def chacha20_block(key, nonce, counter):
     """The sixteen 32-bit words of one keystream block."""
 
@@ -379,7 +372,6 @@ def noise_normal(key, nonce, i):
     return radius * (sine if second else cosine)
 
 
-# --- sparse rows
 def gram(rows, weight):
     """``rows.T @ diag(weight) @ rows``, each number as an exactly rounded sum."""
     d = rows.shape[1]

@@ -118,7 +118,6 @@ class Coordinator(Asker):
         )
 
 
-# --- what a hostile coordinator asks ----------------------------------------------------------------------
 def vector(rng, n):
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))

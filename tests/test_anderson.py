@@ -85,7 +85,6 @@ def test_memory_fits_its_budget():
     assert acceleration_memory(8, 10**8) == 0
 
 
-# --- in a run
 def hard_problem(seed=0):
     """Correlated parties and little regularisation: where plain sharing is slow."""
     rng = np.random.default_rng(seed)
@@ -123,7 +122,6 @@ def test_a_bad_extrapolation_is_taken_back():
         assert solver.n_rounds < 400
 
 
-# --- when a run counts as diverged
 def feed(detector, objectives, residuals):
     """Number of the round in which the detector speaks; None if it never does."""
     for k, (objective, residual) in enumerate(zip(objectives, residuals, strict=True)):

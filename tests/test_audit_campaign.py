@@ -101,7 +101,7 @@ def test_honest_code_under_other_claims(settings):
     assert not [check for check in audit_settings(settings, 50.0, trials=5_000) if check.flagged]
 
 
-# --- what the machine refuses is no finding
+# What the machine refuses is no finding.
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -127,7 +127,6 @@ def test_code_that_refuses_allowed_data_is_flagged():
     assert "the code ends with: KeyError" in check.found
 
 
-# --- the tests of noise: what they see; their level is in test_noise_tests.py
 def test_what_the_tests_of_noise_see():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=20_000)
@@ -142,7 +141,6 @@ def test_what_the_tests_of_noise_see():
     assert directions_check(np.array(centred)).flagged
 
 
-# --- the audit's own formulas
 @pytest.mark.parametrize(("mu", "pure"), [(0.2, ()), (0.15, (0.6,)), (1.0, (0.3, 0.5)), (0.0, (0.7,))])
 def test_the_second_opinion_is_that_of_the_accountant(mu, pure):
     for epsilon in (0.0, 0.4, 1.3):
@@ -158,7 +156,6 @@ def test_the_second_opinion_on_discrete_noise():
     assert math.isinf(epsilon_spent(math.inf, 1e-5))
 
 
-# --- what an audit found
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
     rows = np.random.default_rng(0).normal(size=(500, 7))

@@ -77,7 +77,6 @@ def test_every_loss_is_followed():
     assert {name for name in LOSSES if f'"{name}"' in followed} == set(LOSSES)
 
 
-# --- corpus
 def write(home, identifier="0123456789abcdef", weight=1.5, gap=0.25):
     home.mkdir()
     with h5py.File(home / "model.h5", "w") as file:
@@ -103,7 +102,6 @@ def test_what_counts_and_what_does_not(tmp_path):
     assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
     # Numbers are not taken for ids.
     assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"
-    # Some forty configurations.
     assert 40 <= len(corpus.CASES) <= 60
 
 

@@ -186,7 +186,6 @@ def test_what_is_not_a_finite_matrix_is_refused_with_its_place(matrix, message):
     refuses(InputError, message, as_block, matrix, "bank")
 
 
-# --- the engine's pieces
 @pytest.mark.parametrize("n", [1, 2, ROWS_PER_PIECE, ROWS_PER_PIECE + 1, 10**6, 10**7])
 def test_row_ranges_cover_every_row_once(n):
     ranges = row_ranges(n)

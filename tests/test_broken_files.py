@@ -37,7 +37,6 @@ def good(tmp_path_factory):
     return path
 
 
-# --- mutations: each takes the directory of a good partition and breaks one thing
 def put(file, key, index, value):
     """Overwrite entries; HDF5 renews the checksum, so only our validation can notice."""
 

@@ -162,7 +162,6 @@ def test_broken_source(content, message, arguments, tmp_path, monkeypatch, capsy
     assert os.listdir() == [name]
 
 
-# --- in a process of its own -----------------------------------------------------------------------------
 def test_permissions():
     # As root, give up the rights of root after the imports; pytest's own directory would be closed to others.
     prelude = (
@@ -205,7 +204,6 @@ def test_unprintable_names_stay_on_one_line(tmp_path):
     assert "\x1b" not in err
 
 
-# --- readers
 def write(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
@@ -217,7 +215,6 @@ def collect(source):
     return np.concatenate(X), np.concatenate([block.labels for block in blocks])
 
 
-# --- CSV -------------------------------------------------------------------------------------------------
 #: Those that are written as whole numbers above 2**53 are refused.
 FLOATS = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: not 2.0**53 <= abs(x) < 1e16)
 
@@ -260,7 +257,6 @@ def test_csv_variants_and_encodings(tmp_path):
     np.testing.assert_array_equal(
         collect(CsvSource(source, TableOptions(separator=";", label="y")))[0], expected
     )
-    # Csv not utf8.
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': 'ÿ' is not a number"):
         CsvSource(source, TableOptions(label="y"))
@@ -306,7 +302,6 @@ def test_csv_faults_name_line_and_column(tmp_path, monkeypatch, line, message, l
         CsvSource(write(tmp_path / "bad.csv", text), TableOptions(label="y"))
 
 
-# --- NPZ -------------------------------------------------------------------------------------------------
 def save(path, **arrays):
     np.savez_compressed(path, **arrays)
     return SourceFile(path)

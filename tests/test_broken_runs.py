@@ -38,7 +38,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-# --- models -----------------------------------------------------------------------------------------------
 PARTIES = r"(?s)party = \[.*?\n\]\n"
 CERTIFICATE = r"(?s)\[certificate\].*?\["
 
@@ -159,7 +158,6 @@ def test_broken_models(folder, tmp_path, capsys, name):
         assert message in err
 
 
-# --- runs -------------------------------------------------------------------------------------------------
 OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.json"]
 
 
@@ -209,7 +207,6 @@ def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
-# --- full disks -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("command", ["train", "predict"])
 def test_full_disk_at_the_start_and_at_predictions(folder, tmp_path, command):
     given = (folder / "a.parts", "--quiet") if command == "train" else (folder / "run", folder / "a.parts")

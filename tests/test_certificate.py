@@ -125,7 +125,6 @@ def test_bounds_that_are_none_stay_none():
     assert bound.value == 0.55
 
 
-# --- the root finder of the intercept
 @pytest.mark.parametrize("start", [0.0, 1e-3, -50.0, 800.0])
 @pytest.mark.parametrize("root", [0.0, -3.7, 41.0, -900.0])
 def test_increasing_root_of_a_sigmoid(root, start):
@@ -147,7 +146,7 @@ def test_increasing_root_with_steps_and_flat_pieces():
     assert calls[-1] == found
 
 
-# --- what a loss cannot go below
+# What a loss cannot go below.
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "loss",
@@ -212,7 +211,6 @@ def test_soft_targets_are_fitted_no_better_than_their_entropy():
     assert outside.loss.least(outside.y, outside.weight) == -math.inf
 
 
-# --- the certificate is of the weights that are returned
 def objective_of(problem, weights, intercept):
     with Engine(1) as engine:
         z = problem.offset + sum(b.product(x, engine) for b, x in zip(problem.blocks, weights)) + intercept

@@ -32,7 +32,6 @@ from sklearn.linear_model import LogisticRegression
 from run_tools import contradict, printed, python, refused, result_of, run, running, told, write_problem
 
 
-# --- the main job -----------------------------------------------------------------------------------------
 def test_main_job(tmp_path, capsys):
     """Breast cancer, training and test rows apart."""
     table = load_breast_cancer(as_frame=True).frame.rename(columns={"target": "benign"})
@@ -74,7 +73,6 @@ def test_main_job(tmp_path, capsys):
     assert abs(model.intercept - reference.intercept_[0]) < 1e-3
 
 
-# --- help -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("group", [name for name in GROUPS if name != "align"])
 def test_group_alone_prints_its_help(group, capsys):
     assert run(group) == ExitCode.USAGE
@@ -230,7 +228,6 @@ def test_a_shell_completes_names_of_the_registry(monkeypatch, capsys, option, be
     assert capsys.readouterr().out.split() == [name for name in known if name.startswith(begin)]
 
 
-# --- usage ------------------------------------------------------------------------------------------------
 def test_a_reader_that_leaves_early(tmp_path):
     data = write_problem(tmp_path / "a.parts", n=10_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
@@ -244,7 +241,6 @@ def test_a_reader_that_leaves_early(tmp_path):
             assert process.wait(60) == 0
 
 
-# --- what is shown ----------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("small") / "a.parts")

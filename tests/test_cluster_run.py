@@ -376,7 +376,6 @@ def test_products_of_old_processors_depend_on_addresses(data, tmp_path, monkeypa
     np.testing.assert_array_equal(weights_in(tmp_path / "1"), weights_in(tmp_path / "4"))
 
 
-# --- rows of workers
 def test_nodes_cover_the_rows():
     for size in (1, 2, 3, 4, 5, 7, 8):
         assert all(nodes_of(33_003, rank, size) for rank in range(size))  # none without rows
@@ -390,7 +389,6 @@ def test_nodes_cover_the_rows():
         RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
 
 
-# --- streamed
 def limit_of(config, workers, outputs=1):
     """Memory of a worker that has room for all but half of its blocks."""
     parties = open_partition(config.data).parties

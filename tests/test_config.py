@@ -20,7 +20,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-# --- make_config ------------------------------------------------------------------------------------------
 def test_defaults_and_targets():
     config = make_config({"data": "a.parts"})
     assert config == RunConfig("a.parts")
@@ -32,7 +31,6 @@ def test_defaults_and_targets():
     config = make_config({"data": "a.parts", "loss": "tukey:2.0", "stationarity": 1e-3})
     assert "gap" not in config.to_toml()
     assert make_config(config.to_toml()) == config
-    # Solver options.
     options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
     assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
     # Whole numbers are numbers and unset is none.
@@ -102,7 +100,6 @@ def test_every_key_reaches_the_configuration_and_back():
     assert make_config(values).to_toml() == values
 
 
-# --- files ------------------------------------------------------------------------------------------------
 def test_relative_paths_count_from_the_file(tmp_path):
     (tmp_path / "sub").mkdir()
     file = tmp_path / "sub" / "c.toml"
@@ -112,7 +109,6 @@ def test_relative_paths_count_from_the_file(tmp_path):
     assert values["test"] == "/abs/t.parts"
 
 
-# --- through the command line -----------------------------------------------------------------------------
 def test_files_are_configurations(folder, tmp_path):
     file = folder / "ours.toml"
     file.write_text('data = "a.parts"\ntest = "t.parts"\nlambda = 0.1\nrounds = 3\ngap = 0\n')

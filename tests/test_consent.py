@@ -73,7 +73,6 @@ def asker(tmp_path):
     made.close()
 
 
-# --- pending, shown, confirmed ----------------------------------------------------------------------------
 def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker):
     terms = terms_of(asker.data)
     asker.ask(("start", terms))
@@ -157,7 +156,6 @@ def test_the_command_line_shows_and_confirms(asker, capsys):
     assert "Earlier runs on these data here: 1; what they" in words
 
 
-# --- words ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("key", "word"),
     [
@@ -222,7 +220,6 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):
     assert not any("nothing was answered" in line for line in lines)
 
 
-# --- one screen -------------------------------------------------------------------------------------------
 LONG = "an-owner-whose-name-is-as-long-as-names-of-parties-may-be-" + "x" * 6
 
 
@@ -288,7 +285,6 @@ def test_an_approval_is_one_screen(tmp_path, columns):
     assert longest <= LINES
 
 
-# --- limits -----------------------------------------------------------------------------------------------
 def test_numbers_count_whatever_they_are_called(asker):
     """A scalar for each pair of rows gives all inner products, as vectors would."""
     asker.begin(terms_of(asker.data), numbers=asker.data.n_samples, exchanges=10**6)
@@ -376,7 +372,6 @@ def test_an_older_approval_is_asked_for_again(asker):
     assert asker.respond(np.ones(60))[1] == "directions"
 
 
-# --- what was spent survives damage -----------------------------------------------------------------------
 def test_an_answer_that_the_journal_lost_counts(asker):
     terms = terms_of(asker.data)
     asker.begin(terms)

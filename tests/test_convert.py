@@ -46,7 +46,6 @@ def problem():
     return X, np.where(rng.random(200) < 0.3, 1.0, -1.0)
 
 
-# --- options ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("kind", ["svm", "csv", "npz"])
 def test_every_source_gives_the_same_matrix(tmp_path, problem, storage, kind):
@@ -237,7 +236,6 @@ def test_documentation_names_every_option():
     assert set(re.findall(r"--[a-z][a-z-]+", own)) == options
 
 
-# --- many files
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     """Five parts, two of them compressed, and one file of all rows."""

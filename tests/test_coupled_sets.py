@@ -30,7 +30,6 @@ def numbers(seed=4):
     return [X[:, :3], X[:, 3:7], X[:, 7:]], y
 
 
-# --- projections
 @given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([1e-3, 1.0, 1e6, 1e14]))
 @settings(max_examples=60, deadline=None)
 def test_the_nearest_point_of_a_simplex(seed, d, size):
@@ -68,7 +67,6 @@ def test_the_nearest_point_of_an_affine_set(seed, k):
     assert _WORDS["constraint"](own.text)
 
 
-# --- fits
 def optimum(sets, regularizer, loss, n_classes=0):
     """Of the same problem, by an interior-point method."""
     import cvxpy as cp
@@ -154,7 +152,6 @@ def test_estimators_take_them(scheme):
     assert np.allclose(np.array(ROWS) @ model.coef_[3:7], VALUES, atol=1e-13)
 
 
-# --- runs
 def test_a_run_is_verified(tmp_path, capsys):
     blocks, y = numbers()
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
@@ -176,7 +173,6 @@ def test_a_run_is_verified(tmp_path, capsys):
     assert re.search("rows of 2 numbers, but party-1 has 3 columns", capsys.readouterr().err)
 
 
-# --- refusals
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -22,7 +22,6 @@ def test_files_and_table(demo):
     assert (out / "run" / "report.html").stat().st_size > 10_000
     assert (out / "run" / "evaluation.json").exists()
     assert_clean(out)
-    # Table.
     _, document = demo
     rows = {row["name"]: row for row in document["models"]}
     assert len(rows) == 5

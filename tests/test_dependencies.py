@@ -74,7 +74,6 @@ def test_every_import_and_extra_is_declared_tried_and_explained():
     assert int(core[1]) == len(names(PROJECT["dependencies"]))
 
 
-# --- absent extras -----------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A partition, a run, tables and owners."""
@@ -150,7 +149,6 @@ def test_scikit_learn_is_used_by_its_public_interface():
     assert private == {"_check_sample_weight"}
 
 
-# --- a clone works as it lies there; an installation takes nothing from beside it
 WHERE = "import fastadmm.kernels, fastadmm.data_tools.matrices, fastadmm; print(fastadmm.kernels.__file__)"
 
 

@@ -64,7 +64,6 @@ def test_any_number_of_threads_gives_the_same_bits(kind, widths, loss, options):
     assert options["scheme"] != "sharing" or any(record.accelerated for record in one.history)
 
 
-# --- stop and go on
 def correlated(x_update="auto", scheme="sharing", acceleration="auto", seed=2):
     """A problem on which some extrapolations are rejected."""
     rng = np.random.default_rng(seed)

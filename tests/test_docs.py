@@ -264,7 +264,6 @@ def test_no_machine_paths_and_only_public_hosts():
                 assert host in HOSTS or name.name == "LICENSE", f"{name}: {host}"
 
 
-# --- no more lines have to be trusted than docs/certificate.md says
 TRUSTED = ROOT / "docs" / "certificate.md"
 ROOM = sorted((ROOT / "fastadmm" / "proof").glob("*.py"))
 SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("compensated", "fused_multiply_add")]

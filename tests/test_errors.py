@@ -17,7 +17,6 @@ from run_tools import refuses
 DOCUMENT = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
-# --- the table
 def test_documented_exit_codes_and_exceptions():
     rows = re.findall(
         r"^\| (\d+) \| `([A-Z_]+)` \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
@@ -39,7 +38,6 @@ def test_documented_exit_codes_and_exceptions():
     assert FastadmmError("x").exit_code is ExitCode.INTERNAL
 
 
-# --- problems
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
@@ -112,7 +110,6 @@ def test_problems_keep_their_own_copies_and_the_documented_defaults():
     assert problem.n_samples == 6
 
 
-# --- options
 OPTIONS = {
     "scheme": ({"scheme": "newton"}, "scheme: unknown choice 'newton'; choose auto, "),
     "gap of all": ({"gap": 2.0}, "gap: 2.0 must be below 1"),

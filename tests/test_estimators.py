@@ -48,7 +48,6 @@ def reference(y, alpha, fit_intercept=True, regression=False):
     return LogisticRegression(C=1 / (len(y) * alpha), tol=1e-12, **more)
 
 
-# --- scikit-learn's own checks
 def _by_choice(estimator):
     """Checks that compare predictions to 7 digits, which a gap of 1e-6 does not promise."""
     reason = "weights and repeated rows give one model up to tol: 7 digits need tol=1e-15, as below"
@@ -93,7 +92,6 @@ def test_tags_and_probabilities_by_loss():
         assert {name: ast.literal_eval(value) for name, value in listed} == defaults
 
 
-# --- the models are scikit-learn's
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize(
     ("parties", "fit_intercept", "alpha"),
@@ -117,7 +115,6 @@ def test_models_are_those_of_scikit_learn(cancer, diabetes, regression, parties,
         assert model.score(X, y) == other.score(X, y)
 
 
-# --- forms of X, columns and parties
 def test_columns_and_names_follow_x(diabetes):
     X, y = diabetes
     frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(10)])
@@ -138,7 +135,6 @@ def test_columns_and_names_follow_x(diabetes):
     np.testing.assert_allclose(model.predict(blocks), model.predict(X), rtol=1e-10)
     assert [len(x) for x in model.party_coefs_] == [3, 4, 3]
     assert not hasattr(model, "feature_names_in_")
-    # Feature names.
     frame = pd.DataFrame(X, columns=list("abcdefghij"))
     model = JointRegressor(2, 1e-2).fit(frame, y)
     assert list(model.feature_names_in_) == list("abcdefghij")
@@ -156,7 +152,6 @@ def test_columns_and_names_follow_x(diabetes):
         apart.predict([block.to_numpy() for block in blocks])
 
 
-# --- labels
 @pytest.mark.representatives(6)
 @pytest.mark.parametrize(
     ("labels", "positive", "counted"),
@@ -214,7 +209,6 @@ def test_a_class_that_cannot_count_is_refused(positive, labels, message):
     refuses(ConfigError, re.escape(message), JointClassifier(positive=positive).fit, np.eye(12), y)
 
 
-# --- how training ends
 def test_how_training_went_is_told(cancer):
     X, y = cancer
     model = JointClassifier(3, 1e-2).fit(X, y)
@@ -225,7 +219,6 @@ def test_how_training_went_is_told(cancer):
     assert [record.round for record in model.history_] == list(range(1, model.n_rounds_ + 1))
     assert model.duality_gap_ == model.history_[-1].gap <= model.tol
     assert all(record.gap > model.tol for record in model.history_[:-1])
-    # Probabilities.
     model = JointClassifier(2, 1e-2).fit(X, y)
     far = 1e4 * X  # so sure that probabilities underflow, their logarithms must not
     np.testing.assert_allclose(model.predict_proba(far).sum(axis=1), 1)
@@ -311,7 +304,6 @@ def test_at_rounding_warns_that_rounds_do_not_help():
     assert model.duality_gap_ > model.tol
 
 
-# --- mistakes
 @pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
@@ -387,7 +379,6 @@ def test_mistakes_in_the_data():
     ):
         with pytest.raises(ValueError, match=words):
             model.fit(*given, **more)
-    # Mistakes at prediction.
     refuses(ValueError, "X has 4 features, but JointClassifier is expecting 5", fitted.predict, Z[:, :4])
     for blocks, words in (
         ([Z[:, :3], Z[:, 3:]], r"blocks of \[3, 2\] columns, but JointClassifier was fitted on \[2, 3\]"),
@@ -397,8 +388,6 @@ def test_mistakes_in_the_data():
         refuses(InputError, words, fitted.predict, blocks)
 
 
-# --- with the rest of scikit-learn
-# --- the package
 def test_exports():
     joint = {"JointClassifier", "JointClassifierCV", "JointRegressor", "JointRegressorCV"}
     expected = joint | {
@@ -449,7 +438,6 @@ def test_examples_of_the_docstrings(thing):
     assert results.failed == 0
 
 
-# --- other losses
 @pytest.mark.parametrize(
     ("model", "message"),
     [

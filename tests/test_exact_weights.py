@@ -107,7 +107,6 @@ def test_python_warns_of_exact_coefficients():
     assert any("coef_" in text and "epsilon = infinity" in text for text in texts)
 
 
-# --- parts that leave and come back
 def test_a_part_comes_back_to_the_same_bytes(home, tmp_path, capsys):
     model, part = shutil.copytree(home / "none" / "model", tmp_path / "m"), tmp_path / "m" / "party-2.h5"
     out, before = tmp_path / "part.h5", part.read_bytes()

@@ -103,7 +103,6 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     assert (up - 2 * at + down) / h**2 == pytest.approx(second, rel=1e-4, abs=1e-14 * at / h**2)
 
 
-# --- the party
 def a_party(seed, pair, engine):
     """A party with a metric, the matrix, and the metric."""
     rng = np.random.default_rng(seed)

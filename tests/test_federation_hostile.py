@@ -238,7 +238,6 @@ def test_answers_that_are_none_or_make_no_round_are_not_kept(parties, folder, mo
     assert advance(folder, parties.ask)["rounds"] == 3
 
 
-# --- files ------------------------------------------------------------------------------------------------
 def test_an_audit_log_names_the_line_that_was_changed(tmp_path):
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)

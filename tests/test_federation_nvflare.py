@@ -44,7 +44,6 @@ def stage():
         yield stage
 
 
-# --- kits ---------------------------------------------------------------------------------------------------
 def own_kit(stage, name, directory):
     """A copy, of a user that is not root where the tests may choose one."""
     shutil.copytree(stage.kits[name].path, directory / name)
@@ -188,7 +187,6 @@ def test_a_loss_is_said_before_the_server_is_waited_for(stage, tmp_path, monkeyp
     assert said == ["the job is lost"]
 
 
-# --- recipes ------------------------------------------------------------------------------------------------
 def configured(stage, **values):
     """A configuration for sites of their own."""
     parties = {name.title(): f"nvflare:{name}" for name in SITES}
@@ -358,7 +356,6 @@ def test_a_recipe_trains_where_agents_answer(stage, tmp_path):
         assert part_of(part) == part_of(tmp_path / "one" / "model" / f"{name}.h5")
 
 
-# --- processes ----------------------------------------------------------------------------------------------
 class Echo:
     """Agents that say who asked what."""
 

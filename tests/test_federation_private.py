@@ -112,7 +112,6 @@ def test_noise_is_drawn_and_charged_once(parties, tmp_path, monkeypatch):
     assert str(tmp_path) not in json.dumps(statement)
 
 
-# --- by the command line
 @pytest.fixture
 def home():
     """A directory with a short name: that of a socket has 107 bytes."""

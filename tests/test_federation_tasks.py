@@ -290,7 +290,6 @@ def test_all_runs_of_a_set_are_shown(party, capsys):
     assert party.ask(task) == {"n_runs": 4}
 
 
-# --- what noise or masks were to protect -----------------------------------------------------------------
 PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
 
 
@@ -378,7 +377,6 @@ def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(par
     assert party.ask(party.predict()) == "privacy"
 
 
-# --- alignments -------------------------------------------------------------------------------------------
 @pytest.fixture
 def alone(tmp_path, quiet):
     """A party that has a table and no features yet, and what asks it to compare ids."""

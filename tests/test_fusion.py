@@ -45,7 +45,6 @@ def settings(**changes):
     return Privacy(**{"mode": "fusion", "epsilon": 4.0, "delta": 1e-5, **changes})
 
 
-# --- the result
 @pytest.mark.parametrize(("parties", "loss"), [(2, 0.3329584598795607), (4, 0.25813138778497213)])
 def test_fusion_beats_its_baselines_and_comes_near_the_joint_model(parties, loss):
     given = problem(n=12_000, parties=parties)
@@ -123,7 +122,6 @@ def test_statement_says_what_the_ledger_holds():
     assert "nothing about other parties" in statement.seen["other parties"]
 
 
-# --- the regression within classes
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
 def test_evidence_ridge_is_the_ridge_of_its_penalty(wrap):
     blocks, y = data(800)
@@ -174,7 +172,6 @@ def test_wide_blocks_go_through_leading_directions():
     assert explained > 0
 
 
-# --- stored releases
 def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
     given, directory = problem(), tmp_path / "messages"
     first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), releases=directory)
@@ -194,7 +191,6 @@ def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
         FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), releases=directory).round()
 
 
-# --- command line
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fusion")

@@ -43,7 +43,6 @@ def source(seed=0, party=1):
     return NoiseSource("insecure_test", seed, party)
 
 
-# --- F4: the symbol
 def exact_counts(epsilon, k):
     """How many of the 2**53 uniforms keep the level, and how many draw each symbol anew, exactly."""
     keep = keep_probability(epsilon, k)
@@ -159,7 +158,6 @@ def test_symbols_follow_their_law_in_a_channel_of_public_numbers():
         assert abs(channel.values(levels).mean() - 1.3) < 5 * channel.values(levels).std() / math.sqrt(n)
 
 
-# --- F1: the local model
 def record_gradient(row, target, weights, offset):
     """One record's summand; the row has norm at most 1."""
     extended = np.append(row, CONSTANT)
@@ -274,7 +272,6 @@ def test_descent_with_little_noise_comes_near_the_fit():
     assert fitted.intercept == pytest.approx(-1.0, abs=0.3)
 
 
-# --- F5: the budget
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 8.0, 30.0])
 @pytest.mark.parametrize("public_norm", [True, False])
 def test_budget_is_spent_exactly(epsilon, public_norm):
@@ -290,7 +287,6 @@ def test_budget_is_spent_exactly(epsilon, public_norm):
     assert delta_of(mu, epsilon - symbol) > 1e-5
 
 
-# --- F6: labels
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
 def test_label_response_has_bounded_ratio_and_unbiased_targets(epsilon):
     p = flip_probability(epsilon)

@@ -50,7 +50,6 @@ def thousands(key, nonce, out, begin, end):
     out[begin:end] = grid[begin:end]
 
 
-# --- ChaCha20
 @pytest.mark.parametrize(
     ("key", "nonce", "counter", "block"),
     [
@@ -87,7 +86,6 @@ def test_chacha_groups_against_its_twin(counter):
         assert words[:, lane].tolist() == naive.chacha20_block(key, nonce, counter + lane)
 
 
-# --- elements
 @pytest.mark.parametrize("begin", [0, 100, 250])
 def test_elements_against_their_twins(begin):
     end = begin + 260
@@ -127,7 +125,6 @@ def test_grid_normals_at_their_seams():
         np.testing.assert_array_equal(out, np.rint(scale * z).astype(np.int64))
 
 
-# --- ranges and threads
 @given(st.integers(0, 700), st.integers(0, 700))
 @settings(max_examples=40, deadline=None)
 def test_any_range_gives_the_same_elements(a, b):
@@ -150,7 +147,6 @@ def test_requests_that_would_repeat_or_overflow_are_refused():
         refuses(ValueError, "scale", grid_normal, KEY, NONCE, scale, grid, 0, 8)
 
 
-# --- the law (fixed keys: these tests give the same answer every time)
 def test_the_law_of_the_noise():
     z = normals(1 << 20)
     assert stats.kstest(z, "norm").pvalue > 1e-3
@@ -202,7 +198,6 @@ def test_low_order_bits_betray_naive_noise_but_not_the_grid(sigma, share):
         assert decided(k * g) == 0.0
 
 
-# --- the same without compilation
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_noise_without_compilation():

@@ -32,7 +32,6 @@ def loss_value(problem, z):
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
 
 
-# --- the quadratic program over weights
 def solved(hessian, slope, weights, lower, owner, most):
     step = np.zeros(len(slope))
     weights_program(hessian, slope, weights, lower, owner, most, 1e-13, step)
@@ -87,7 +86,6 @@ def test_a_descent_step_of_a_singular_system_descends(rank):
         np.testing.assert_allclose(root @ root.T @ step, -slope, rtol=1e-2, atol=1e-6)
 
 
-# --- Newton's method over hull and face
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("flat", [0.0, 0.9])
 def test_newton_system_is_gradient_and_hessian(extra, flat):
@@ -103,7 +101,6 @@ def test_newton_system_is_gradient_and_hessian(extra, flat):
     np.testing.assert_allclose(hessian, (rows * curvature) @ rows.T, rtol=1e-11, atol=1e-10)
 
 
-# --- the segment
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @seeds
 @few

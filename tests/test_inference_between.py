@@ -180,7 +180,6 @@ def test_what_a_coordinator_says_is_looked_at():
     assert party.found is None
 
 
-# --- between agents -------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")

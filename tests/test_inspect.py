@@ -78,7 +78,6 @@ def test_runs_and_models(tmp_path, capsys):
     assert "fastadmm-party-model" in printed(capsys, "inspect", path / "model")
     found = told(capsys, "inspect", path / "model" / "bank.h5")
     assert (found["kind"], found["attributes"]["name"]) == ("hdf5", "bank")
-    # Unfinished.
     (path / "result.json").unlink()
     assert told(capsys, "inspect", path)["status"] == "unfinished"
     assert "train: a.parts" in printed(capsys, "inspect", path)

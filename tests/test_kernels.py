@@ -50,7 +50,6 @@ def spread(rng, n, decades=6.0):
     return values
 
 
-# --- the exponential
 @pytest.mark.parametrize("low", [-1e-300, -1e-9, -0.5, -1.0, -40.0, -700.0])
 def test_exponential_is_within_two_ulps(low):
     rng = np.random.default_rng(1)
@@ -87,7 +86,6 @@ def test_exponential_less_one_keeps_its_digits(size):
         assert abs(whole - math.exp(x)) <= 2.0 * math.ulp(math.exp(x))
 
 
-# --- logistic: value, gradient, curvature
 def check_logistic(z, q, s):
     n = len(z)
     gradient, curvature = np.full(n, np.nan), np.full(n, np.nan)
@@ -113,7 +111,6 @@ def test_logistic_against_exact_arithmetic(seed):
     )
 
 
-# --- logistic: proximal operator
 def check_prox(v, shift, q, s, r, start):
     """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
     n = len(v)
@@ -164,7 +161,6 @@ def test_logistic_prox_on_any_numbers(rows, r, start):
     check_prox(v, shift, q, s, r, np.full(len(v), start))
 
 
-# --- sparse rows
 def random_csr(rng, n, d, density):
     matrix = np.where(rng.random((n, d)) < density, rng.normal(size=(n, d)), 0.0)
     matrix[n // 2] = 0.0  # an empty row
@@ -293,7 +289,6 @@ def test_csr_rows_keep_to_themselves(bad):
         np.testing.assert_array_equal(np.isfinite(sums), ~touched)
 
 
-# --- dense rows, and rows in a file
 NARROW_SHAPES = [(7, 3), (23, 5), (2, 3), (19, 8), (21, 10), (33, 17), (9, 31), (30, 32), (11, 33)]
 STRIPS = [(1, 33), (300, 39), (290, 40), (200, 41), (3, 47), (190, 64), (150, 65)]
 
@@ -349,7 +344,6 @@ def test_dense_sums_read_nothing_behind_the_rows(d):
         assert not out[d:].any()
 
 
-# --- the same without compilation
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_kernels_without_compilation():

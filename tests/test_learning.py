@@ -42,7 +42,6 @@ CANCER = load_breast_cancer()
 X, Y = scale(CANCER.data), CANCER.target
 
 
-# --- class weights
 @pytest.mark.parametrize("weight", ["balanced", {0: 3.0, 1: 0.5}, {1: 2.0}])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_class_weights_are_those_of_scikit_learn(weight, weighted):
@@ -83,7 +82,6 @@ def test_wrong_class_weights_are_named(weight, message):
         ADMMSharingClassifier(class_weight=weight).fit(X, Y)
 
 
-# --- offsets
 def test_offsets():
     rng = np.random.default_rng(1)
     features, exposure = rng.normal(size=(120, 3)), rng.uniform(0.5, 4, 120)
@@ -109,7 +107,6 @@ def test_offsets():
         ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift[:3])
 
 
-# --- early stopping
 def test_early_stopping():
     model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
     values = [record.validation for record in model.history_]
@@ -145,7 +142,6 @@ def test_early_stopping():
         ADMMSharingClassifier(early_stopping=True, validation_fraction=1.5).fit(X, Y)
 
 
-# --- the rest of scikit-learn
 def test_metadata_routing_through_search_and_pipeline():
     weights = np.random.default_rng(0).integers(0, 3, len(Y)).astype(float)
     with config_context(enable_metadata_routing=True):
@@ -179,7 +175,6 @@ def test_tables_keep_their_names(library):
         model.predict(pd.DataFrame(X, columns=names[::-1]))
 
 
-# --- one alpha for each party
 @pytest.mark.parametrize(
     ("alpha", "more", "message"),
     [
@@ -195,7 +190,6 @@ def test_wrong_alphas_are_named(alpha, more, message):
         ADMMSharingClassifier(3, alpha, **more).fit(X, Y)
 
 
-# --- class weights, warm starts and early stopping of runs on disk
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learning")

@@ -154,7 +154,6 @@ def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path):
         assert result["certificate"]["data"] not in texts[name], name
 
 
-# --- what a statement says -----------------------------------------------------------------------
 @pytest.mark.parametrize("value", [1230.0, 20000.0, 150.84785, 2.00001, 1.0, 0.30000001, 1e-7, 99999.9])
 def test_an_epsilon_is_never_shown_smaller_than_it_is(value):
     assert value * (1 - 1e-9) <= float(rounded_up(value)) <= 1.0011 * value

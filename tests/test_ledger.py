@@ -24,7 +24,6 @@ def table(rows=40, columns=5, seed=0):
     return values
 
 
-# --- accounts
 def block_account(name, block, ids=None):
     """As :func:`fastadmm.privacy.accounts.feature_account`, of a block in memory."""
     given = block.shape[0] if ids is None else ids
@@ -108,7 +107,6 @@ def test_accounts_and_rules_in_plain_loops():
     assert ledger.spent(block_account("bank", X), run="1").releases == 1
 
 
-# --- draws
 def test_a_draw_is_charged_once_at_its_cost(tmp_path):
     path, draw = tmp_path / "l", secrets.token_hex(8)
     first = Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=draw)
@@ -130,7 +128,6 @@ def test_a_draw_is_charged_once_at_its_cost(tmp_path):
     assert not Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0 * (1 + 1e-12)), 2.0, DELTA)
 
 
-# --- reservations
 def planned(run, count=4):
     return [Charge(run, "rows", "bank", f"message {t}", pure=0.25) for t in range(count)]
 

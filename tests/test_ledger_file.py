@@ -116,7 +116,6 @@ def test_what_is_no_file_is_refused_and_no_new_line_is_an_old_one(tmp_path):
     assert cost(path) is None
 
 
-# --- kills between any two writes
 def operations(monkeypatch, stop_at, torn):
     """Die at the n-th write, sync, link or truncation, a write perhaps half done."""
     count = 0
@@ -193,7 +192,6 @@ def test_the_directory_is_synchronised_when_a_ledger_is_made(tmp_path, monkeypat
     assert str(tmp_path) in seen
 
 
-# --- ledgers of version 1.0
 def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path):
     path = tmp_path / "l"
     path.write_text(OLD)

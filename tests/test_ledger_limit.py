@@ -32,7 +32,6 @@ def spent(path):
     return Ledger(path).spent(ACCOUNT).epsilon(DELTA)
 
 
-# --- the limit
 @pytest.fixture(params=["file", "memory"])
 def ledger(request, tmp_path):
     return Ledger(tmp_path / "l" if request.param == "file" else None)
@@ -153,7 +152,6 @@ def test_words_for_an_owner(tmp_path):
     assert spent_words(unspent, DELTA, ledger.most) == "nothing of these data of 4.0 at delta 1e-05"
 
 
-# --- totals
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("limit"), np.random.default_rng(0)

@@ -94,7 +94,6 @@ def test_lines_without_end_comments_and_zero_based_columns(tmp_path, monkeypatch
     X, y = read(path)
     np.testing.assert_array_equal(X, [[1, 0], [0, 0], [0, 5]])
     np.testing.assert_array_equal(y, [1, -1, 2])
-    # Zero based.
     path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
     X, _ = read(path, zero_based=True)
     np.testing.assert_array_equal(X, [[7, 0, 1], [0, 1, 0]])
@@ -102,7 +101,6 @@ def test_lines_without_end_comments_and_zero_based_columns(tmp_path, monkeypatch
     # Huge index without declared features.
     path.write_bytes(b"1 1:1\n0 1999999999:1\n")
     refuses(InputError, r"line 2: index '1999999999' asks for more than .*--features", read, path)
-    # Line without end.
     monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
     path = tmp_path / "a"
     path.write_bytes(GOOD + bytes(1 << 14))

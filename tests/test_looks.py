@@ -143,7 +143,6 @@ def test_rows_of_training(tmp_path, capsys):
     numbered = labels("n.h5", None, y)
     assert names(seen_by_ids(numbered, numbered, False)) == ["seen"]
     assert seen_by_ids(numbered, labels("o.h5", None, 1 - y), False) == []
-    # Rows of training.
     train = table(tmp_path / "train.csv", slice(0, 200), row=np.arange(N) + 1000)
     assert (
         run("convert", "--guest", train, "--id", "row", "--label", "y", "-o", tmp_path / "train.parts") == 0

@@ -37,7 +37,6 @@ LOG_LINK = ("poisson", "gamma", "tweedie", "negative_binomial")
 KINKS = ("hinge", "quantile")
 
 
-# --- twins: values of naive.py, and derivatives, from the formulas
 def terms(loss, z, y):
     """Size of what the formula adds up: rounding is in units of it."""
     p, log = loss.parameters, np.log(np.maximum(y, 1e-300)) * (y > 0)
@@ -103,7 +102,6 @@ def prox(loss, v, shift, y, s, r):
     return (low + high) / 2
 
 
-# --- inputs
 def draw_targets(loss, rng, n):
     if loss.name in LABELS:
         return rng.integers(0, 2, n).astype(float)
@@ -160,7 +158,6 @@ def draw(loss, seed, n=200, reach=12.0):
     return rng, z, y, s
 
 
-# --- kernels
 @every_loss
 def test_curvature_grows_no_faster_than_a_self_concordant_loss_says(loss):
     if not loss.self_concordant:
@@ -385,7 +382,6 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
     assert kernels.conjugate(whole[2], y, s, extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
 
 
-# --- whole fits
 def data_for(loss, seed=0, n=60):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(n, 7))
@@ -562,7 +558,6 @@ def test_constant_targets_leave_nothing_to_fit(name, level):
     assert result.intercept == pytest.approx(level)
 
 
-# --- losses with a logarithmic link: what a model keeps, metrics, exports, refusals
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A table of amounts with zeros, as two parties."""

@@ -110,7 +110,6 @@ def test_units_and_pieces_that_are_planned():
     assert Subspace().state_bytes(two, 64)[0] - Subspace().state_bytes(one, 64)[0] == one.piece_bytes(128)
     few = Shape(traits, 900, 1, [5000], [1.0], 8)
     assert few.piece_bytes(3) == 8 * 3 * 900  # a single leaf
-    # Units.
     sizes = {
         "2": 2,
         "2GB": 2 * 10**9,
@@ -134,7 +133,6 @@ def test_plans_and_limits_of_runs(folder, tmp_path, capsys):
         err,
     )
     assert not list(tmp_path.iterdir())
-    # Dry run.
     config = limited(configuration(folder))
     arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]

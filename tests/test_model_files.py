@@ -59,7 +59,6 @@ def test_models_are_whole_and_kept(model, tmp_path):
     model.certificate["status"] = object()
     refuses(TypeError, "", write_model, tmp_path / "m", model)
     assert not list(tmp_path.iterdir())
-    # No model.
     tmp_path = within(tmp_path)
     refuses(FormatError, r"no model\.toml: not a model", open_model, tmp_path)
     (tmp_path / "run.toml").write_text("")

@@ -51,7 +51,6 @@ def draw(seed, n=60, classes=4, spread=3.0):
     return spread * rng.normal(size=(classes, n)), rng.integers(0, classes, n).astype(float), s
 
 
-# --- kernels
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0, 1e6])
@@ -195,7 +194,6 @@ def test_balanced_classes():
     assert solve(problem, SolverOptions(gap=1e-9)).status is Status.CONVERGED
 
 
-# --- whole fits
 def iris():
     X, y = load_iris(return_X_y=True)
     return scale(X), y
@@ -227,7 +225,6 @@ def test_offsets_per_class():
     )
 
 
-# --- the method's own properties
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
     blocks = np.array_split(X / 16.0, 2, axis=1)
@@ -264,7 +261,6 @@ def test_directions_fit_the_memory():
     assert choose_class_solver((40, 5000), 3)[0] == "kernel"
 
 
-# --- refusals
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
@@ -284,7 +280,6 @@ def test_refusals(y, options, message):
     assert refuses(InputError, "", make_problem, [np.eye(3)], y, **given).startswith(message)
 
 
-# --- the estimator
 def test_estimator_with_two_and_three_classes():
     X, y = iris()
     names = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -312,7 +307,6 @@ def test_estimator_with_two_and_three_classes():
     np.testing.assert_array_equal(model.predict(X), half.predict(X))
 
 
-# --- more than two classes from a source file to predictions and report, by the command line
 NAMES = ("setosa", "versicolor", "virginica")
 
 
@@ -391,7 +385,6 @@ def test_resume_is_bit_identical_from_toml(folder, tmp_path, scheme):
     assert_clean(tmp_path / "half")
 
 
-# --- files
 def test_label_files_and_class_numbers(tmp_path):
     for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):
         path = tmp_path / f"{len(names)}.h5"
@@ -431,7 +424,6 @@ def test_damaged_models_are_refused(folder, tmp_path):
         refuses(FormatError, words, open_model, path)
 
 
-# --- metrics
 @pytest.mark.parametrize("classes", [2, 4])
 def test_metrics_are_scikit_learns(classes):
     rng = np.random.default_rng(classes)

@@ -37,7 +37,6 @@ def test_two_thousand_sequences(tmp_path):
     assert not try_all(range(2000), tmp_path)
 
 
-# --- the attacks that taught it ---------------------------------------------------------------------------
 def coordinator(tmp_path, X, mode, **more):
     """Of a run that the party has approved."""
     plain = {"regularization": 1.0, "regularizer": "l2"}

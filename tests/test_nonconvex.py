@@ -43,9 +43,6 @@ every_loss = pytest.mark.parametrize(
 )
 
 
-# --- twins, from the formulas
-
-
 def slope(loss, z, y):
     """Its derivative in z."""
     if loss.name == "sigmoid":
@@ -84,7 +81,6 @@ def draw(loss, rng, n):
     return y, centre, np.where(rng.random(n) < 0.1, 0.0, 10 ** rng.uniform(-1, 1, n))
 
 
-# --- kernels
 @every_loss
 def test_value_gradient_and_curvature(loss):
     rng = np.random.default_rng(0)
@@ -196,7 +192,6 @@ def test_x_update_of_log_sum_descends_to_a_stationary_point(constraint, wide):
     np.testing.assert_allclose(constraint.project(x - gradient), x, atol=1e-6)
 
 
-# --- descent at the default penalty
 CASES = [
     *(
         (name, regularizer, "all")
@@ -301,7 +296,6 @@ def test_penalties_with_and_without_a_guarantee():
             assert descent_penalty(problem, Engine(1)) == pytest.approx(float(penalty), rel=1e-3)
 
 
-# --- stationary points and their objective against SciPy
 def problem_data(name):
     if LOSSES[name].task == "classification":
         X, y = load_breast_cancer(return_X_y=True)
@@ -362,7 +356,6 @@ def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, partie
     descended(solver, 60)
 
 
-# --- what is said, and what is refused
 def test_no_global_optimum_is_claimed():
     X, y = problem_data("tukey")
     model = ADMMSharingRegressor(parties=2, alpha=1e-2, loss="tukey").fit(X, y)
@@ -386,7 +379,6 @@ def test_no_global_optimum_is_claimed():
         assert "certified" not in message
 
 
-# --- norms with kinks, and sets
 def measure(problem, blocks, weights, b):
     """The norm of the prox-gradient maps of all parties and the intercept's slope."""
     g = slope(problem.loss, b + sum(D @ x for D, x in zip(blocks, weights)), problem.y)
@@ -480,7 +472,6 @@ def test_intercepts_and_measures_at_stationary_points():
     assert result.objective == pytest.approx(0.25, abs=1e-5)  # one class for all rows
 
 
-# --- resuming, files and the command line
 @pytest.mark.parametrize(
     ("loss", "regularizer", "scheme", "after"),
     [

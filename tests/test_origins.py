@@ -59,7 +59,6 @@ def test_every_module_and_field_says_where_columns_come_from():
         assert private_constants([Encoder((replace(column, **{name: value}),))]) == []
 
 
-# --- what commands make of two tables that differ in one record
 def write_tables(folder, *, row=False, label=False):
     """A bank with the label, and a shop with numbers, gaps, words, dates and marks."""
     rng = np.random.default_rng(3)
@@ -197,7 +196,6 @@ def test_origins_are_carried_on(way, tmp_path):
     assert [private_constants(party.steps) for party in parties(like)] == said
 
 
-# --- a private run on bins
 @pytest.fixture(scope="module")
 def bins_of_described(tmp_path_factory):
     folder = write_tables(tmp_path_factory.mktemp("bins") / "one")
@@ -222,7 +220,6 @@ def test_bins_of_described_categories_claim_nothing(bins_of_described, tmp_path,
     assert (statement["epsilon"], statement["label_epsilon"]) == ("inf", "inf")
 
 
-# --- fields
 FITTED = {
     "levels": ("a", "b"),
     "other": 1,

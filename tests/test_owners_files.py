@@ -47,7 +47,6 @@ def test_by_sizes_and_by_a_column(table, tmp_path):
     assert set(np.concatenate([o.targets() for o in data.owners])) == {-1.0, 1.0}
     assert data.classes == ("no", "yes")
     assert data.kappa == 1
-    # By a column.
     tmp_path = within(tmp_path)
     data = convert_owners([table], tmp_path / "o", by="clinic", **CSV)
     assert data.names == ["7", "north", "south-west"]

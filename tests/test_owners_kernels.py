@@ -116,7 +116,6 @@ def test_published_answers_have_the_stated_law():
         assert np.abs(steps - np.rint(steps)).max() < 1e-3
 
 
-# --- noise -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("scale", [1, 2, 3, 7])
 def test_discrete_laplace_has_the_exact_probabilities(scale):
     sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
@@ -150,7 +149,6 @@ def test_discrete_laplace_far_above_and_at_the_worst_lattice_point():
     assert discrete_laplace(words_of(5)(100), 100, out, 0) == 0
 
 
-# --- sensitivity -------------------------------------------------------------------------------------------
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("text", ["clip:0.8", "features:1.3"])

@@ -309,7 +309,6 @@ def test_weights_kappa_and_learners(tmp_path):
     assert (statement["claimed"], statement["bound"]["enforced"]) == (False, False)
     assert [o["epsilon"] for o in statement["owners"]] == [None, None]
     assert "No epsilon is claimed" in statement["sentence"]
-    # Weights and learner.
     tmp_path = within(tmp_path)
     path, _ = write_owners(tmp_path / "o", sizes=(30, 60))
     data = open_owners(path)

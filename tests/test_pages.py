@@ -36,7 +36,6 @@ def text_of(page):
     return (DOCS / page).read_text(encoding="utf-8")
 
 
-# --- measured parts are what scripts make of the measurements
 @pytest.mark.parametrize("name", ["nonconvex", "rounds", "paper_a", "private_utility", "streaming"])
 def test_a_page_is_made_of_the_measurements(name):
     bench = script(name)
@@ -75,7 +74,7 @@ def test_the_performance_page_and_its_fits():
                 assert tuned["tolerance"] == pytest.approx(10.0 ** (-(reached.index(True) + 1) / 2))
 
 
-# --- what is said of measurements is true
+# What is said of measurements is true.
 def test_what_is_said_of_problems_that_are_not_convex_is_true():
     found = measured("nonconvex")
     for case in found["cases"]:
@@ -109,7 +108,6 @@ def test_what_is_said_of_rounds_is_true():
     assert all(c["data"] == "leukemia" for c in cases if None in c["certified"] + c["both"])
 
 
-# --- the first paper's experiments
 def test_cases_and_words_of_the_paper_are_true():
     bench, cases, steps = script("paper_a"), measured("paper_a")["cases"], measured("paper_a")["steps"]
     assert {"a9a", "gisette_like", "mnist"} <= set(cases)
@@ -152,7 +150,6 @@ def test_cases_and_words_of_the_paper_are_true():
             assert (np.mean(shaped["last"]) < np.mean(plain["last"])) is np.bool_(better)
 
 
-# --- owners of rows
 def test_pages_of_owners_and_their_claims():
     bench, found, page = script("owners"), measured("owners"), script("page")
     for name, blocks in bench.BLOCKS.items():
@@ -202,7 +199,6 @@ def test_slopes_and_forecasts_of_owners_are_what_theory_says():
         assert f["measured"] <= f["bound"]
 
 
-# --- theorems, and the functions that implement them
 def sections(text):
     """Text of every section by anchor, up to the next heading."""
     parts = re.split(r"^#{2,4} (.+)$", text, flags=re.MULTILINE)

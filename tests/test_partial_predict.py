@@ -63,7 +63,6 @@ def test_commands_and_absent_parties(folder, tmp_path, capsys):
     assert run("predict", folder / "run", folder / "train.parts", "-o", tmp_path / "whole.csv") == 0
     assert (tmp_path / "combined.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert "120 predictions" in capsys.readouterr().out
-    # Absent parties.
     tmp_path = within(tmp_path)
     two = parts(folder)[:2]
     err = refused(capsys, 3, "combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv")

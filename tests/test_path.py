@@ -47,7 +47,6 @@ def cancer(**more):
     return make_problem([X[:, :10], X[:, 10:]], y.astype(float), **more)
 
 
-# --- the grid
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 @pytest.mark.parametrize(
     ("regularizer", "parameters"), [("l1", {}), ("elastic_net", {"l1_ratio": 0.3}), ("group_lasso", {})]
@@ -77,13 +76,11 @@ def test_grids_and_choices():
     assert grid[-1] == pytest.approx(1e-6 * grid[0])
     assert lambda_grid(cancer(), 3, 0.01)[1] == pytest.approx(0.1 * grid[0])
     assert lambda_grid(cancer(), 1) == [grid[0]]
-    # The choice.
     losses = np.array([[4.0, 6.0], [2.1, 3.9], [2.0, 3.0], [2.4, 2.8], [3.0, 3.4]])
     assert choose(losses, "best") == (2, 2)
     assert choose(losses, "1se") == (1, 2)  # standard error of the best: 0.5, so the threshold is 3.0
 
 
-# --- the path
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_the_path_is_scikit_learns_enet_path(l1_ratio):
     X, y = DIABETES
@@ -116,7 +113,6 @@ def test_warm_starts_save_rounds_and_change_nothing():
     assert sum(p.n_rounds for p in points) < rounds
 
 
-# --- folds and the choice
 def test_folds_are_scikit_learns():
     y = CANCER[1].astype(float)
     fold = make_folds(y, 5, 3, stratify=True)
@@ -135,7 +131,6 @@ def test_folds_are_scikit_learns():
         make_folds(y[:2], 3, 0, stratify=False)
 
 
-# --- the estimators against scikit-learn's
 def test_ridge_and_several_classes():
     X, y = DIABETES
     # RidgeCV's alpha is that of the summed loss, whatever the fold: folds of one size make it the mean's.
@@ -185,7 +180,6 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-# --- ``train --path``: the table, the model it chooses, and paths that are interrupted and killed
 SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
 
 

@@ -232,7 +232,6 @@ def test_clamped_slopes_without_kinks_have_a_last_resort(loss):
     assert solve(given, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=20)).proof.settled
 
 
-# --- blocks are read side by side where parties are in this process
 N, WIDTHS = 2500, (40, 30, 2)
 
 

@@ -47,7 +47,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-# --- predict ----------------------------------------------------------------------------------------------
 def test_the_formula_of_raw_data(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "test.parts")
     z = model.intercept + sum(p.load() @ m.weights for p, m in zip(partition.parties, model.parties))
@@ -118,7 +117,6 @@ def test_csv(folder, tmp_path, capsys):
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
 
 
-# --- evaluate ---------------------------------------------------------------------------------------------
 def test_metrics_of_classification(folder, capsys):
     document = told(capsys, "evaluate", folder / "run", folder / "test.parts")
     assert (document["data"], document["n_samples"]) == ("test.parts", 169)
@@ -157,7 +155,6 @@ def test_regressions_and_least_squares_on_classes(tmp_path, capsys, folder):
     assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((got.score - y) ** 2))), rel=1e-12)
 
 
-# --- data that do not fit ---------------------------------------------------------------------------------
 def other(old="", new="", **options):
     """What converts the test data otherwise, or after a change of their text."""
 

@@ -145,7 +145,6 @@ def test_dp_accounting_agrees(epsilon):
     assert rdp >= epsilon
 
 
-# --- audits from outside: noise on parameters, the paper's calibration and formulas
 ENGINE = Engine(1)
 
 
@@ -163,7 +162,6 @@ def test_the_papers_calibration_and_noise():
     assert not directions_check(np.array(drawn) / level.sigma).flagged
 
 
-# --- the paper's formulas
 def test_paper_formulas_equal_values_by_hand():
     # C = 3 / (66 * 0.1) * (0.01 * 1 + (1 + 2 * 0.1) * 2) = 0.45454545 * 2.41
     assert lemma_sensitivity(66, 0.1, 0.01, 1.0, 2.0, 2) == pytest.approx(1.0954545454545455, rel=1e-14)

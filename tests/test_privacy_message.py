@@ -45,7 +45,6 @@ def solver(settings=SETTINGS, given=None, **options):
     return MessageSolver(given or problem(), SolverOptions(n_threads=1), settings, **options)
 
 
-# --- rows, ball, noise
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
 def test_rows_are_clipped_to_norm_one_each_by_itself(wrap):
     rng = np.random.default_rng(0)
@@ -120,7 +119,6 @@ def test_what_is_out_of_range_leaves_with_noise_all_the_same(bad):
     assert np.abs(sent.values - [0.0, end, 1.0]).max() < 10.0
 
 
-# --- the solver
 def test_messages_are_certified_or_zeros_with_noise(monkeypatch):
     made = solver()
     made.prepare()
@@ -286,7 +284,6 @@ def test_a_label_budget_is_claimed_with_randomised_labels_only():
         solver(chosen, make_problem([X, X + 1.0], np.arange(400) % 2 + 0.25, loss="squared")).round()
 
 
-# --- estimator
 def test_estimator():
     blocks, y, _ = make_vertical_classification(600, (4, 3))
     X = np.hstack(blocks)
@@ -306,7 +303,6 @@ def test_estimator():
         ADMMSharingClassifier(privacy=1.0).fit(X, y)
 
 
-# --- runs
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("private")
@@ -384,6 +380,3 @@ def test_other_targets_and_scalings_are_refused(data, tmp_path):
     made = solver(SETTINGS.with_(allow_infinite_epsilon=True), unproved=unproved)
     assert made.statement().epsilon == math.inf
     assert "private rows" in made.statement().reason
-
-
-# --- ``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake

@@ -39,7 +39,6 @@ def random_rows(rng, n, d):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True) * rng.choice([1.0, 0.3, 0.01], size=(n, 1))
 
 
-# --- the table of the record: found / bound
 def zero_out(*cases):
     """Cases of deleted records, where the bound is reached."""
     return [(case, {"adjacency": "zero_out", "starts": 8}, zero_out_sensitivity, 0.99) for case in cases]
@@ -86,7 +85,6 @@ def test_a_found_pair_exists_as_rows():
     assert distance == pytest.approx(pair.distance, rel=1e-6)
 
 
-# --- concrete matrices
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_matrices_never_exceed_any_bound(seed):
@@ -114,7 +112,6 @@ def test_random_matrices_never_exceed_any_bound(seed):
             assert np.linalg.norm(x - other) <= bound * (1 + 1e-9)
 
 
-# --- closed forms against brute force
 def test_formulas_are_the_largest_corners():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -136,7 +133,6 @@ def test_formulas_are_the_largest_corners():
         assert 0.999 * bound <= math.sqrt(np.max(values)) <= bound
 
 
-# --- T4, T6
 @pytest.mark.parametrize(("mu", "least"), [(100, 0.996), (10, 0.98), (1, 0.84)])
 def test_column_bound_without_a_ball_is_tight(mu, least):
     # one column, one direction: A = s e, w = e; the column moves by e

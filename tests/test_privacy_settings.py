@@ -34,7 +34,6 @@ def test_files_and_settings_are_all_or_nothing(tmp_path):
     for key in ("eps", "cls", "values"):
         with pytest.raises(ConfigError, match=rf"run\.toml: privacy: unknown key '{key}'"):
             Privacy.from_dict({key: 1}, "run.toml: privacy")
-    # All or nothing.
     ledger = Ledger(tmp_path / "l")
     mu = gdp_of(1.0, 1e-5)
     pair = [Charge("run", "a", "a", "m", gdp=mu / 2), Charge("run", "b", "b", "m", gdp=2 * mu)]
@@ -89,7 +88,6 @@ def test_costs_of_mixed_and_endless_charges():
     for cost in ({"gdp": math.inf}, {"pure": math.nan}, {"rho": math.inf}):
         with pytest.raises(PrivacyBudgetError, match="not finite"):
             Ledger().charge(Charge("r", "d", "p", "m", **cost), 1.0, 1e-5)
-    # Mixed charges.
     ledger = Ledger()
     ledger.charge(Charge("r", "d", "p", "model", gdp=0.1), 2.0, 1e-5)
     ledger.charge(Charge("r", "d", "p", "bits", pure=0.8), 2.0, 1e-5)
@@ -104,7 +102,6 @@ def test_a_damaged_statement_is_an_error(values):
     refuses(FormatError, "run: not a privacy statement", PrivacyStatement.from_json, values, "run")
 
 
-# --- ledger
 ALLOWED = {mode: {} if mode == "none" else {"epsilon": 1.0} for mode in MODES}
 OWN = {mode: settings_of(type(Privacy(mode=mode, **given))) for mode, given in ALLOWED.items()}
 

@@ -125,7 +125,6 @@ def test_names_and_examples_of_the_page(tmp_path):
     assert len(read_description(tmp_path / "columns.toml").columns) == 6
 
 
-# --- the whole path
 def write_shops(folder, n, seed):
     """A label that depends on numbers and categories of both parties, with gaps."""
     rng = np.random.default_rng(seed)

@@ -94,7 +94,6 @@ def test_inference_and_signatures():
     assert "note: the penalty shrinks the weights" in str(found)
     assert "<pre>" in found._repr_html_()
     assert "&lt;b&gt;[red]s1" in found._repr_html_()
-    # Signatures are plain.
     said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
     assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
     assert "epsilon: float = inf" in said["Privacy"]

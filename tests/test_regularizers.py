@@ -82,7 +82,6 @@ def diabetes():
     return scale(X), (y - 100.0) / y.std()
 
 
-# --- regulariser and set together
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_prox_and_conjugate_belong_together(regularizer, constraint):
@@ -204,7 +203,6 @@ def test_x_updates_reach_the_fixed_point(regularizer, constraint):
             assert np.allclose(constraint.project(x), x, rtol=1e-15, atol=0)
 
 
-# --- certificates
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(
@@ -235,7 +233,6 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
         assert records[-1].lyapunov <= 1e-2 * records[0].lyapunov
 
 
-# --- determinism, choice and errors
 def test_penalties_rules_and_schemes():
     rule = PenaltyRule()
     factors = [rule.factor(4.0, 1.0) for _ in range(12)]

@@ -157,7 +157,6 @@ def test_a_full_disk_keeps_nothing_half_written(tmp_path, monkeypatch):
     obtain(tmp_path / "messages", ledger, draws=draws)
 
 
-# --- whole runs
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")

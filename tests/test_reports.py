@@ -199,7 +199,6 @@ HOSTILE = (
 )
 
 
-# --- records -----------------------------------------------------------------------------------
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("tail", [b'{"round": 13, "obj', b"{", b"\0\0\0\0", b'{"a": "\xc3', None])
 def test_torn_last_line_is_dropped_and_a_whole_one_counts(run, tail):
@@ -229,7 +228,6 @@ def test_output_must_be_a_page(run, tmp_path):
         write_report(run, tmp_path / "absent" / "page.html")
 
 
-# --- numbers and command -----------------------------------------------------------------------
 def test_numbers_as_people_read_them():
     numbers = (None, math.nan, math.inf, 0.0, 32561, 0.05, 1e-4, 2.5e-7, -2.5e-7, 1234567.8)
     texts = ["–", "–", "∞", "0", "32\u202f561", "0.05", "0.0001", "2.5e-07", "−2.5e-07", "1.235e+06"]

@@ -107,7 +107,6 @@ def configuration(folder, setting, **changes):
     return make_config(values)
 
 
-# --- interruptions at chosen rounds, in this process ------------------------------------------------------
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_signal_ends_after_the_round_and_resume_goes_on(folder, uninterrupted, tmp_path, setting):
@@ -174,7 +173,6 @@ def test_leftovers_of_a_kill_are_removed(folder, tmp_path):
     assert_clean(out)
 
 
-# --- interruptions at any moment, in another process ------------------------------------------------------
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
     """Folder with a run whose rounds take milliseconds, and its command."""
@@ -203,7 +201,6 @@ def test_ctrl_c(slow, tmp_path):
     assert_clean(out)
 
 
-# --- damage -----------------------------------------------------------------------------------------------
 def damage_truncated(checkpoint):
     file = checkpoint / "coordinator.h5"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -263,7 +260,6 @@ def test_checkpoints_that_are_damaged_or_hold_more(folder, tmp_path, capsys):
     refused(capsys, 4, "resume", out, "--quiet")
     assert (out / "rounds.jsonl").read_bytes() == before
     assert len(list((out / "checkpoints").iterdir())) == 2
-    # Data gone.
     tmp_path = within(tmp_path)
     shutil.copytree(folder / "train.parts", tmp_path / "train.parts")
     out = tmp_path / "run"
@@ -304,7 +300,6 @@ def test_damaged_results_and_other_places(folder, uninterrupted, tmp_path):
     assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
 
 
-# --- other data -------------------------------------------------------------------------------------------
 CHANGES = {
     "features": lambda blocks, y: ([blocks[0] + 1e-9, *blocks[1:]], y),
     "labels": lambda blocks, y: (blocks, np.concatenate([1 - y[:1], y[1:]])),
@@ -339,7 +334,6 @@ def test_changed_data(tmp_path, capsys, change, which):
     assert resume_run(out)["rounds"] == ROUNDS
 
 
-# --- new limits -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("scheme", "limit"), [("sharing", 5), ("auto", 1)])
 def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit):
     train = ["train", folder / "train.parts", "--lambda", 1e-2, "--scheme", scheme, "--quiet"]
@@ -375,7 +369,6 @@ def test_new_limits(folder, uninterrupted, tmp_path):
     resume_run(out, changes={"rounds": ROUNDS}, display=SignalAfter(10))
     resume_run(out)  # needs no option: the new limit is in run.toml
     assert_same_run(out, uninterrupted["sharing"])
-    # A tighter gap.
     tmp_path = within(tmp_path)
     whole, out = tmp_path / "whole", tmp_path / "run"
     limits = {"rounds": 2000, "lambda": 1e-2}
@@ -401,7 +394,6 @@ def test_time_limit(folder, tmp_path, capsys):
     assert second["seconds"] >= 0.3
 
 
-# --- a state that lacks something, or has another shape, is refused when it is restored, not in a round
 REFUSED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 ENGINE = Engine(1)
 OPTIONS = {"gap": 1e-12, "n_threads": 1}

@@ -135,7 +135,6 @@ def test_pipes_and_huge_files_are_not_read(world: Path, tmp_path: Path) -> None:
         signal.alarm(0)
 
 
-# --- repair -----------------------------------------------------------------------------------------------
 def cut_request(directory: Path) -> None:
     path = sorted((directory / "requests").iterdir())[0]
     path.write_bytes(path.read_bytes()[:-9])
@@ -214,7 +213,6 @@ def test_a_finished_run_is_not_repaired_and_a_torn_result_is(worlds: Any, tmp_pa
     the_same_end(world, worlds)
 
 
-# --- backups ----------------------------------------------------------------------------------------------
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("back_to", [0, 1, 2])
 def test_a_coordinator_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, back_to: int) -> None:
@@ -241,7 +239,6 @@ def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, bac
     the_same_end(world, worlds)
 
 
-# --- leftovers --------------------------------------------------------------------------------------------
 def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path) -> None:
     directory, state = world / "labels" / "run", world / "party-1" / "state"
     process = subprocess.Popen([sys.executable, "-c", ""])
@@ -269,7 +266,6 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
     assert (directory / ".mine").exists()
 
 
-# --- kills ------------------------------------------------------------------------------------------------
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     ("who", "every"),

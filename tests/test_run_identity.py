@@ -33,7 +33,6 @@ def configured(data, **changes):
     return make_config({"data": str(data), **LIMITS, **changes})
 
 
-# --- whose directory it is --------------------------------------------------------------------------------
 def test_a_running_run_is_held_and_not_replaced(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
@@ -170,7 +169,6 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
     assert resume_run(out)["rounds"] == 6
 
 
-# --- manifests --------------------------------------------------------------------------------------------
 def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
@@ -221,7 +219,6 @@ def finished_path(data, tmp_path_factory):
     return out
 
 
-# --- inside HDF5 ------------------------------------------------------------------------------------------
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
@@ -263,7 +260,6 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
         assert not os.listdir(tmp_path)
 
 
-# --- leftovers and signals --------------------------------------------------------------------------------
 def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     code = (
         "import os, sys\n"
@@ -316,7 +312,6 @@ def test_signals_are_neither_lost_nor_tracebacks():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-# --- owners of rows ---------------------------------------------------------------------------------------
 def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     """Kappa divides every budget, and a run's epsilon is what its answers are drawn with."""
     rng = np.random.default_rng(0)

@@ -55,7 +55,6 @@ def configuration(folder, **changes):
     return make_config({**values, **changes})
 
 
-# --- the directory ----------------------------------------------------------------------------------------
 def test_files_of_a_run(folder):
     named = "checkpoints dual.npy environment.json model privacy.json result.json rounds.jsonl run.toml"
     assert " ".join(sorted(p.name for p in (folder / "run").iterdir())) == named
@@ -66,7 +65,6 @@ def test_files_of_a_run(folder):
     for file in ("environment.json", "result.json", "run.toml", "rounds.jsonl"):
         assert str(folder) not in (folder / "run" / file).read_text()
         assert str(Path.home()) not in (folder / "run" / file).read_text()
-    # Configuration written.
     values = tomllib.loads((folder / "run" / "run.toml").read_text())
     assert values["data"] == "../train.parts"
     assert values["test"] == "../test.parts"
@@ -92,7 +90,6 @@ def test_results_and_logs_agree(folder):
     loss = np.mean(np.logaddexp(0, z) - data.labels.y * z)
     penalty = 0.5 * 1e-2 * sum(float(p.weights @ p.weights) for p in model.parties)
     assert model.certificate["objective"] == pytest.approx(loss + penalty, rel=1e-12)
-    # Result.
     result = json.loads((folder / "run" / "result.json").read_text())
     last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     for key in ("seconds", "test"):
@@ -114,7 +111,6 @@ def test_results_and_logs_agree(folder):
         assert (folder / "run" / "model" / entry["file"]).exists()
         assert entry["n_features"] == len(party.weights)
         assert entry["weight_norm"] == pytest.approx(np.linalg.norm(party.weights), rel=1e-12)
-    # Round log.
     lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert [r["round"] for r in records] == list(range(1, len(lines) + 1))
@@ -159,12 +155,10 @@ def test_a_failure_leaves_nothing(folder, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# --- the log by itself ------------------------------------------------------------------------------------
 def record(k):
     return RoundRecord(k, 0.1 * k, 0.5, float("inf"), 0.5, 1.0, 1.0, 0.5, 2.0, 0.1, [1.0, float("nan")])
 
 
-# --- what is shown ----------------------------------------------------------------------------------------
 def test_notes_logs_and_numbers(folder, tmp_path):
     notes = Notes()
     start_run(configuration(folder), tmp_path / "run", display=notes)
@@ -173,7 +167,6 @@ def test_notes_logs_and_numbers(folder, tmp_path):
     text = "\n".join(notes.lines)
     assert "party-2: x-update 'gram'" in text
     assert "scheme 'sharing'" in text
-    # Format bytes.
     amounts = (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)
     assert ", ".join(map(format_bytes, amounts)) == "0 B, 999 B, 1.0 kB, 1.0 MB, 5.0 GB, 8.2 TB"
     # What is too little and what is enough are never written alike.
@@ -194,7 +187,6 @@ def test_notes_logs_and_numbers(folder, tmp_path):
     assert [json.loads(line)["gap"] for line in whole] == [None] * 5
 
 
-# --- divergence -------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory):
     """Three parties with the same columns, but for differences that the store cannot take for copies."""

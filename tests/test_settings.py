@@ -77,7 +77,6 @@ def test_estimators_have_the_same_defaults(estimator):
     assert set(parameters) <= set(told) | other
 
 
-# --- a setting more ---------------------------------------------------------------------------------------
 #: The one declaration that a new setting needs.
 TOY = """
     toy: float = declare("objective", "a toy", "A toy.", sign="positive", default=1.0)

@@ -24,13 +24,11 @@ def small(loss="logistic", n=60, seed=0, **arguments):
     return matrix, y, problem
 
 
-# --- why a run stops
 def test_limits_end_a_run():
     result = solve(small()[2], SolverOptions(gap=0.0, max_rounds=3))
     assert result.status is Status.MAX_ROUNDS
     assert len(result.history) == 3
     assert "round limit after 3 rounds, as gap 0 asks: no gap ends training; relative" in result.message
-    # Time limit.
     result = solve(small()[2], SolverOptions(gap=0.0, max_seconds=1e-9))
     assert result.status is Status.TIME_LIMIT
     assert len(result.history) == 1
@@ -50,7 +48,6 @@ def test_results_and_records_stay():
     solver.round()
     for a, b in zip(result.weights, before):
         np.testing.assert_array_equal(a, b)
-    # Records survive json.
     result = solve(small()[2], SolverOptions(max_rounds=4, gap=0.0))
     for record in result.history:
         text = json.dumps(record.to_json(), allow_nan=False)
@@ -79,7 +76,6 @@ def test_the_scale_of_the_weights_does_not_matter(scale, scheme):
         assert b.objective == pytest.approx(a.objective, rel=1e-12)
 
 
-# --- a9a, as in the paper
 OPTIMUM = 0.333340752069  # at lambda 1e-3
 WIDTHS = {1: [123], 2: [66, 57], 5: [25, 25, 25, 24, 24], 32: [4] * 27 + [3] * 5}
 
@@ -133,7 +129,6 @@ def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
         assert measured == pytest.approx(documented, rel=0.1, abs=1)
 
 
-# --- a run that ends without its proof returns the best model that it had
 def problem(loss="hinge", **more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(60, d)) * 10.0 ** rng.uniform(-1.0, 1.0, d) for d in (6, 5, 7)]

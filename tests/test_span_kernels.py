@@ -184,7 +184,6 @@ def test_drift_is_weighted_squares_of_logarithms(size):
     np.testing.assert_allclose(out, sums, rtol=1e-11, atol=1e-25)
 
 
-# --- what the coordinator of ADMM sharing does row by row, and with states of several vectors, against NumPy
 START, STOP, N = 3, 1200, 1300
 ROWS = slice(START, STOP)
 
@@ -285,7 +284,6 @@ def test_prox_where_every_sample_has_a_penalty(loss):
     np.testing.assert_allclose(sums, [1.0 + u[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-11)
 
 
-# --- sums of vectors row by row and over rows, beside NumPy's
 FIRST = np.random.default_rng(0).normal(size=1000)
 SECOND = np.random.default_rng(1).normal(size=1000)
 
@@ -297,7 +295,6 @@ def test_rows_and_numbers():
     shifted_sum(FIRST, -1.0, SECOND, 0.0, 0.25, out, 5, 900)
     assert np.array_equal(out[5:900], ((FIRST - SECOND) * 0.25)[5:900])
     assert (out[[*range(5), *range(900, 1000)]] == 7.0).all()
-    # Numbers are chosen.
     vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
     out = np.full((2, 5), np.nan)
     factors = np.array([1.0, 3.0])

@@ -21,7 +21,6 @@ from scipy import sparse
 from run_tools import refuses
 
 
-# --- splits ----------------------------------------------------------------------------------------------
 @given(st.integers(1, 30), st.integers(1, 200))
 def test_equal_widths(k, d):
     if k > d:
@@ -44,12 +43,10 @@ def test_equal_names_and_columns():
     parties = by_widths([66, 57], ["a", "b"], 123)
     assert [party.columns for party in parties] == [slice(0, 66), slice(66, 123)]
     refuses(InputError, r"66\+50 = 116 do not add up to the 123", by_widths, [66, 50], ["a", "b"], 123)
-    # Names.
     assert parse_names(None, 2) == ["party-1", "party-2"]
     assert parse_names("bank, telco", 2) == ["bank", "telco"]
     for bad in ("bank", "a,b,c", "a,A", "a,../x", "a,", "labels,b", "a,-b"):
         refuses(ConfigError, "--names", parse_names, bad, 2)
-    # By names.
     columns = ["age", "bmi", "glucose", "insulin"]
     parties = by_names(split_names("bmi, age;insulin,glucose"), ["p", "q"], columns)
     X = np.arange(8.0).reshape(2, 4)
@@ -66,7 +63,6 @@ def test_equal_names_and_columns():
         refuses(InputError, message, by_names, split_names(spec), ["p", "q"], columns)
 
 
-# --- labels ----------------------------------------------------------------------------------------------
 def finish(*chunks, **options):
     collector = LabelCollector("file")
     for chunk in chunks:
@@ -153,11 +149,9 @@ def test_label_faults(chunks, options, message):
 def test_classes_and_labels():
     labels = finish([1, 1], task="classification", classes=("-1", "1"))
     np.testing.assert_array_equal(labels.y, [1, 1])
-    # Label text.
     assert [label_text(v) for v in (1.0, "+1", "1.0", -1, 0.1, "yes", 1e300)] == [
         "1", "1", "1", "-1", "0.1", "yes", "1e+300",
     ]  # fmt: skip
-    # Regression.
     assert finish([1.5, 2.5, 3.5]).task == "regression"
     assert finish(list(range(50))).task == "regression"
     labels = finish([0, 1], task="regression")
@@ -166,7 +160,6 @@ def test_classes_and_labels():
     np.testing.assert_array_equal(labels.y, [0, 1])
 
 
-# --- scaling ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_statistics_equal_two_pass_formulas(kind):
     rng = np.random.default_rng(1)

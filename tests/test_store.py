@@ -51,7 +51,6 @@ def test_a_digest_tells_every_value_place_and_name(kind):
     assert digest(whole.copy()) == texts[0]
 
 
-# --- elements
 @QUICK
 @given(
     array=hnp.arrays(
@@ -127,7 +126,6 @@ def test_chunks_are_whole_rows_of_bounded_size(tmp_path, pieces):
             np.testing.assert_array_equal(file[key][:], values)
 
 
-# --- parties
 @QUICK
 @given(
     dense=hnp.arrays(
@@ -240,7 +238,6 @@ def test_wrong_ids(tmp_path, first, second, words):
         refuses(InputError, words, writer.append, np.ones((2, 1)), ids=second)
 
 
-# --- labels
 def test_labels_round_trip(tmp_path):
     with LabelWriter(tmp_path / "l.h5", task="classification", classes=("<=50K", ">50K")) as writer:
         writer.append([0, 1], sample_weight=[1.0, 0.0], offset=[0.5, -0.5], ids=["a", "b"])
@@ -290,7 +287,6 @@ def test_wrong_labels(tmp_path, task, classes, y, options, words):
     assert not list(tmp_path.iterdir())
 
 
-# --- partitions
 def build(path, *, force=False, fail=False, n=20):
     rng = np.random.default_rng(n)
     with create_partition(path, task="regression", source="/some/where/x.csv", force=force) as partition:
@@ -311,7 +307,6 @@ def test_partitions_with_and_without_labels(tmp_path):
     assert text.count("[[party]]") == 2
     assert "/some" not in text
     assert list(tmp_path.rglob(".*")) == []
-    # Partition without labels.
     tmp_path = within(tmp_path)
     with create_partition(tmp_path / "a.parts", task="regression") as partition:
         partition.party(n_features=1).append(np.ones((2, 1)))
@@ -363,7 +358,6 @@ def test_partition_refuses_what_does_not_fit(tmp_path):
         assert not list(tmp_path.iterdir())
 
 
-# --- atomic writes, disks and permissions
 def test_atomic_files_and_missing_parents(tmp_path):
     def write(text, *, fail=False, force=True):
         with atomic_file(tmp_path / "a", force=force) as temporary:
@@ -392,7 +386,6 @@ def test_atomic_files_and_missing_parents(tmp_path):
     refuses(StorageError, "check the path", open_labels, tmp_path / "none.h5")
 
 
-# --- transform
 def test_transforms_agree_copy_and_keep_types(tmp_path):
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((30, 6)) < 0.5, rng.normal(size=(30, 6)), 0.0)
@@ -459,7 +452,6 @@ def test_wrong_transforms(options, words):
     refuses(InputError, words, Transform, **options)  # type: ignore[arg-type]
 
 
-# --- imports, documentation
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [

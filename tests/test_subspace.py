@@ -121,7 +121,6 @@ def test_the_end_and_the_number_of_directions():
     )
     assert record.objective == pytest.approx(best.objective, rel=1e-13)
     assert record.gap < 1e-10
-    # Number of directions.
     assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
 
 
@@ -157,7 +156,6 @@ def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     assert error < 1e-12 or (rough and error < 1e-5)
 
 
-# --- directions that a party forgets
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.data())
 @settings(max_examples=50, deadline=None)
 def test_several_directions_are_forgotten_by_reflections_in_a_row(seed, k, data):

@@ -62,7 +62,6 @@ def sums(**more):
     return SolverOptions(**{"secrecy": "sums", "gap": 1e-9, "max_rounds": 200, **more})
 
 
-# --- masks ------------------------------------------------------------------------------------------------
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 5), st.binary(min_size=32, max_size=32), st.data())
 def test_masks_cancel_exactly(count, transcript, data):
@@ -124,7 +123,6 @@ def test_keys_and_features_that_are_refused():
         solve(problem, SolverOptions(secrecy="sums", max_rounds=2))
 
 
-# --- the grid ---------------------------------------------------------------------------------------------
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=10), st.integers(-300, 300))
 def test_rounding_on_the_grid_is_within_its_bound(values, exponent):
@@ -190,7 +188,6 @@ def test_a_message_that_may_have_been_out_of_range_proves_nothing():
         Sums(2).check_range(limit, step)
 
 
-# --- rounds -----------------------------------------------------------------------------------------------
 def test_masks_change_no_bit_of_a_run(monkeypatch):
     _, problem = build(1)
     masked = solve(problem, sums(history=4))
@@ -330,7 +327,6 @@ def test_begun_at_given_weights(loss):
     assert solve(problem, options, start=zero).objective == pytest.approx(cold.objective, rel=1e-5)
 
 
-# --- what leaves a party ----------------------------------------------------------------------------------
 def test_answers_are_words_that_only_a_sum_gives_a_meaning():
     """But for public keys, and that the end was reached."""
     bare = {"start", "show_key", "finish"}
@@ -459,7 +455,6 @@ def test_keys_that_are_not_those_of_a_run_are_refused():
     solver.close()
 
 
-# --- by files ---------------------------------------------------------------------------------------------
 def test_parties_show_the_same_fingerprints(tmp_path, capsys):
     world = tmp_path / "world"
     separate(data_of(tmp_path), world)

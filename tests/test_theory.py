@@ -42,7 +42,6 @@ def test_theorems_1_and_2_of_the_paper_fail_at_their_own_penalty():
     assert min(record.lyapunov for record in records) == records[0].lyapunov > 0.1
 
 
-# --- Lemmas 3 and 4
 def lagrangian_steps(problem, r, rounds):
     """Change of the augmented Lagrangian in each round of `jacobi` from the second, and what bounds it.
 
@@ -137,7 +136,6 @@ def test_lemma_4_corrected_holds_for_random_blocks(loss, n_parties):
         assert exceeded > 0
 
 
-# --- sharing under noise of any size
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("size", [1.0, 1e6, 1e12])
 def test_the_state_is_bounded_by_the_noise_of_one_round(loss, size):

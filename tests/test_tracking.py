@@ -121,7 +121,6 @@ def test_a_log_that_fails_does_not_undo_a_run(data, tmp_path, logged, monkeypatc
     assert (result_of(place)["status"], logged) == ("converged", {})
 
 
-# --- privacy -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("options", [["fusion", "--epsilon", 1], ["message", "--epsilon", 2, "--rounds", 2]])
 def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, logged, options):
     for name in ("run", "again"):
@@ -159,7 +158,6 @@ def test_every_field_is_known():
     assert settings_of(config) == {"data": "a.parts", "lambda": 1.0, "privacy.mode": "fusion"}
 
 
-# --- mistakes ------------------------------------------------------------------------------------
 def test_targets():
     assert uri_of("mlflow") == ""
     assert uri_of("mlflow=http://host:5000") == "http://host:5000"
@@ -174,7 +172,6 @@ def test_targets():
         assert "secret" not in str(caught.value)
 
 
-# --- MLflow --------------------------------------------------------------------------------------
 @pytest.mark.filterwarnings("default")
 def test_mlflow_has_the_round_log(data, tmp_path):
     tracking = pytest.importorskip("mlflow.tracking")

@@ -124,7 +124,6 @@ def test_work_number_by_number_is_the_same_in_pieces(n, threads, idle_machine):
         np.testing.assert_array_equal(out, v)
 
 
-# --- vectors with a number for every row: written in one pass and used again
 SMOOTH = [name for name, loss in LOSSES.items() if loss.smooth and loss.convex and not loss.vector]
 LARGE = 300_000
 

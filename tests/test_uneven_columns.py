@@ -75,7 +75,7 @@ def test_several_classes_are_certified(seed):
     assert solve(uneven_classes(seed), SolverOptions(gap=1e-6, max_rounds=60)).gap <= 1e-6
 
 
-# --- columns far from zero, beside an intercept: what is proved is true, and nothing divides by zero
+# Columns far from zero, beside an intercept: what is proved is true, and nothing divides by zero.
 N, WIDTHS = 800, (12, 12)
 
 
@@ -128,7 +128,6 @@ def test_a_hessian_of_rounding_ends_the_steps():
         assert solve(problem, SolverOptions(scheme="proximal", max_rounds=5)).history
 
 
-# --- few rows: no scheme's lower bound is above what another scheme reaches
 #: What rounding may make of a bound, relative to the objective or to that of zero weights.
 ROUNDING = 1e-11
 
@@ -201,7 +200,6 @@ def test_huge_numbers_are_fitted(of_columns, of_targets, regularizer):
         assert found.objective <= most * of_targets**2
 
 
-# --- singular values where LAPACK's quick method gives up
 def gives_up(*args, **settings):
     raise np.linalg.LinAlgError("SVD did not converge")
 

@@ -88,7 +88,6 @@ def test_every_step_that_a_party_file_may_hold_is_asked(tmp_path):
     assert {type(step).__name__.lower() for step in party.steps} == _ROOT_KEYS[""] - {"X", "obs", "var"}
 
 
-# --- runs
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unproved")

@@ -197,7 +197,6 @@ def test_older_and_moved_runs(tmp_path, capsys):
     assert run("train", large, "-o", tmp_path / "large", "-q") == 0
     assert run("verify", tmp_path / "large", "--digits", 30) == 5
     assert run("verify", tmp_path / "large") == 0
-    # Older runs.
     out = train(tmp_path)
     document = result_of(out)
     del document["certificate"]
@@ -332,7 +331,7 @@ def test_bounded_models(tmp_path, capsys, loss, kind):
         assert said in refused(capsys, code, "verify", out)
 
 
-# --- problems that are not convex
+# Problems that are not convex.
 STATIONARY: list[tuple[str, dict[str, object]]] = [
     ("sigmoid", {"regularizer": "l1"}),
     ("welsch", {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "box:0.1,0.4"}),

@@ -41,7 +41,6 @@ def by_permutations(values):
     return [total / math.factorial(n) for total in added]
 
 
-# --- the axioms, without rounding ----------------------------------------------------------------
 @given(games)
 def test_shapley_is_the_mean_over_all_orders(values):
     assert shapley_values(values) == by_permutations(values)
@@ -71,7 +70,6 @@ def test_games_and_plans():
     assert "2048 coalitions" in worth.reason
 
 
-# --- coalitions ----------------------------------------------------------------------------------
 def a_problem(n_parties=3, n=240, loss="logistic", **options):
     """Train and test halves of synthetic rows."""
     blocks, y, _ = make_vertical_classification(n, (3,) * n_parties, **options)
@@ -157,7 +155,6 @@ def test_multinomial_coalitions():
     assert all(share > 0 for share in worth.shapley("log_loss"))
 
 
-# --- runs on disk --------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     home = tmp_path_factory.mktemp("worth")

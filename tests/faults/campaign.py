@@ -87,7 +87,6 @@ class Subject:
     releases: str = ""
 
 
-# --- subjects ---------------------------------------------------------------------------------------------
 def _run_result(home):
     from run_tools import logged, model_digests, result_of
 
@@ -204,7 +203,6 @@ def make_template(home):
         os.chdir(old)
 
 
-# --- one command, one fault -------------------------------------------------------------------------------
 class Injector:
     """The loaded library of faults, and commands in forks of this process."""
 
@@ -315,7 +313,6 @@ def _digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-# --- the campaign -----------------------------------------------------------------------------------------
 def plan(injector, template, scratch, n_faults):
     """Which operation of which subject fails how, evenly spread; and the results without faults."""
     n_operations = {}

@@ -86,7 +86,6 @@ def plant(case, fault):
     return (claim.claim, claim.gap), outcome
 
 
-# --- what a pass over the columns reads
 def _matrix(block):
     engine = Engine(1)
     found = np.stack([block.product(unit, engine) for unit in np.eye(block.shape[1])], axis=1)
@@ -155,7 +154,6 @@ CHANGES = {
 }
 
 
-# --- the model, the dual vectors and the gradient
 def _of_model(change):
     def fault(case):
         case.weights = [w.copy() for w in case.weights]
