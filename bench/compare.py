@@ -41,7 +41,6 @@ LIMIT, RISK, PROCESSES = 1.1, 0.01, 4
 Ratios = list[list[float]]
 
 
-# --- the test
 def chance(above: int, pairs: int) -> float:
     """Probability of at least so many heads of a fair coin."""
     return sum(math.comb(pairs, k) for k in range(above, pairs + 1)) / 2**pairs
@@ -57,7 +56,6 @@ def verdict(ratios: Ratios, measures: int) -> str:
     return "no slower" if chance(pairs - above, pairs) <= 0.05 else "open"
 
 
-# --- two processes that take turns
 class Unable(Exception):
     """The two revisions cannot be compared."""
 
@@ -171,7 +169,6 @@ def compare(sites: Sequence[Path], only: str) -> tuple[dict[str, Ratios], dict[s
     return found, verdicts, failed
 
 
-# --- what is told
 def ratio(ratios: Ratios) -> float:
     """Median of all pairs."""
     return statistics.median(value for process in ratios for value in process)

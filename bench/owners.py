@@ -36,7 +36,6 @@ STEPS = (0.1, 0.3, 0.5, 1.0, 1.3, 2.0, 3.0, 5.0, 10.0)
 REPETITIONS = {"squared": (100, 100, 20), "hinge": (5, 20, 5)}
 
 
-# --- data --------------------------------------------------------------------------------------------------
 def lending(data: Path) -> tuple[np.ndarray, np.ndarray]:
     """9000 loans after the paper's recipe, with a constant: integer codes, ten public components.
 
@@ -97,7 +96,6 @@ def synthetic_fraud(n: int = 90_000) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([X, np.ones(n)]), y
 
 
-# --- measuring ---------------------------------------------------------------------------------------------
 def people(
     X: np.ndarray, y: np.ndarray, loss: str, *, limit: float = math.inf, euclidean: bool = False
 ) -> Any:
@@ -362,7 +360,6 @@ def measure_scenarios(
     return found
 
 
-# --- forecast ----------------------------------------------------------------------------------------------
 def measure_forecast(data: Path) -> list[dict[str, Any]]:
     """Measured over forecast mean gap of the constant step on the loans: eps, T and mechanisms."""
     from fastadmm.owners.forecast import Forecast, Member, Pilot
@@ -402,7 +399,6 @@ def measure_forecast(data: Path) -> list[dict[str, Any]]:
     return found
 
 
-# --- beyond the paper --------------------------------------------------------------------------------------
 def measure_beyond(data: Path) -> dict[str, Any]:
     """Relative fitness of every variant at equal (epsilon, delta), on the loans and on synthetic rows."""
     cases = {
@@ -477,7 +473,6 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
     return rows
 
 
-# --- pages -------------------------------------------------------------------------------------------------
 def forecast_block(numbers: dict[str, Any]) -> str:
     """Measured over forecast."""
     cells = {(f["mechanism"], f["rounds"], f["epsilon"]): f for f in numbers["forecast"]}
@@ -685,7 +680,6 @@ BLOCKS: dict[str, dict[str, Callable[[dict[str, Any]], str]]] = {
 }
 
 
-# --- pictures ----------------------------------------------------------------------------------------------
 COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
 
 

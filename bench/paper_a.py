@@ -69,7 +69,6 @@ class Case(NamedTuple):
     sigmas: tuple[float, ...]
 
 
-# --- data ------------------------------------------------------------------------------------------
 def to_unit_range(X: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Columns brought to -1 ... 1 by the training rows, as LIBSVM's gisette_scale is; constant ones to 0."""
     low, high = X.min(axis=0), X.max(axis=0)
@@ -101,7 +100,6 @@ def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
     return [np.ascontiguousarray(X[:, a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-# --- the paper's algorithm and its baseline --------------------------------------------------------
 class Workshop:
     """A case's problem for some cut of its columns, whose factorisations are made once for all runs."""
 
@@ -278,7 +276,6 @@ def frank_wolfe(
         watch(weights)
 
 
-# --- measuring -------------------------------------------------------------------------------------
 def measure_case(case: Case) -> dict[str, Any]:
     """Everything the page shows of one data set."""
     shop = Workshop(case, case.bounds)
@@ -439,7 +436,6 @@ def measure(chosen: Iterator[Case]) -> dict[str, Any]:
     }
 
 
-# --- page ------------------------------------------------------------------------------------------
 def epochs_to(values: list[float], level: float) -> int | None:
     """The first epoch at or below a level; None if there is none."""
     return next((k for k, value in enumerate(values) if value <= level), None)

@@ -33,9 +33,6 @@ PAGE = ROOT / "docs" / "performance.md"
 SEED = 0
 
 
-# --- sections ----------------------------------------------------------------------------------------
-
-
 def fits(name: str, data: Path | None, quick: bool) -> Any:
     """Whole fits of one data set beside the peers."""
     from fits import cases, measure_case

@@ -58,9 +58,6 @@ CASES = {
 }
 
 
-# --- data ------------------------------------------------------------------------------------------
-
-
 def load(name: str, data: Path) -> tuple[Any, np.ndarray, Any, np.ndarray]:
     """Features and labels 0/1 of training and test rows; row by row, so that no scaling needs a charge."""
     if name.startswith("a9a"):
@@ -101,9 +98,6 @@ def split(X: Any, widths: tuple[int, ...]) -> list[Any]:
 
     edges = np.cumsum((0, *widths))
     return [as_block(X[:, a:b]) for a, b in itertools.pairwise(edges)]
-
-
-# --- measuring -------------------------------------------------------------------------------------
 
 
 def measure(data: Path) -> dict[str, Any]:
@@ -166,9 +160,6 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
         "late_exact": round(exact, 5),
         "runs": runs,
     }
-
-
-# --- showing ---------------------------------------------------------------------------------------
 
 
 #: Budgets of the tables.

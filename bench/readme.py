@@ -39,9 +39,6 @@ PENALTIES = (0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0,
 OURS = ("sharing", "subspace")
 
 
-# --- data and reference ----------------------------------------------------------------------------
-
-
 def read(path: Path) -> tuple[Any, np.ndarray]:
     """Features as CSR of shape (N, 123) and labels 0 and 1 of shape (N,)."""
     from sklearn.datasets import load_svmlight_file
@@ -81,9 +78,6 @@ def split(X: Any, parties: int) -> list[Any]:
     """The paper's 66 + 57 columns for two parties, else blocks as equal as possible."""
     ranges = [range(66), range(66, 123)] if parties == 2 else np.array_split(np.arange(123), parties)
     return [X[:, r[0] : r[-1] + 1] for r in ranges]
-
-
-# --- measuring ---------------------------------------------------------------------------------------
 
 
 def measure(data: Path) -> dict[str, Any]:
@@ -198,9 +192,6 @@ def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: flo
         "log_loss": test["log_loss"],
         "accuracy": test["accuracy"],
     }
-
-
-# --- the block of the README ---------------------------------------------------------------------------
 
 
 def render(numbers: dict[str, Any], apart: list[dict[str, Any]]) -> dict[Path, dict[str, str]]:

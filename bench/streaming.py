@@ -52,9 +52,6 @@ SIZES = ("file_bytes", "limit", "streamed", "planned", "peak")
 SHAPES = {"dense": (400, 400), "sparse": (1000, 200), "wide": (20000, 300)}
 
 
-# --- data ------------------------------------------------------------------------------------------
-
-
 def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) -> None:
     """A classification problem whose files together have about so many megabytes."""
     import scipy.sparse as sp
@@ -81,9 +78,6 @@ def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) ->
                 party.append(block)
                 z += block @ own
             labels.append((z > 0).astype(float))
-
-
-# --- one process each ------------------------------------------------------------------------------
 
 
 def in_process(name: str, *arguments: object, **environment: str) -> Any:
@@ -164,9 +158,6 @@ def base() -> dict[str, Any]:
 
 
 CHILDREN = {"run_streamed": run_streamed, "base": base}
-
-
-# --- all of it ---------------------------------------------------------------------------------------
 
 
 def measure(names: list[str], folder: Path, sizes: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 from fastadmm.data_tools.column_types import Typing, as_numbers, read_column, recognise
-from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, nearest, truth_levels
+from fastadmm.data_tools.columns import TRUTH, Column, canonical_text, in_quotes, nearest, truth_levels
 from fastadmm.data_tools.per_table import TableOptions, missing_words
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
@@ -350,6 +350,6 @@ def _real(value: Any, place: str) -> float:
 
 def _text(value: Any, place: str) -> str:
     text = canonical_text(str(value).strip()) if isinstance(value, str | int | float) else ""
-    if not text or isinstance(value, bool) or "\0" in text:
+    if not text or isinstance(value, bool) or "\0" in text or in_quotes(text):
         raise ConfigError(f"{place}: {value!r} is not the text of a category")
     return text

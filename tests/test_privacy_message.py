@@ -278,7 +278,7 @@ def test_a_label_budget_is_claimed_with_randomised_labels_only():
     assert private.statement().label_epsilon == 1.0
     assert "labels" not in private.statement().not_covered
     assert "labels" in solver().statement().not_covered
-    with pytest.raises(ConfigError, match="the loss logistic or squared"):
+    with pytest.raises(ConfigError, match="takes it with logistic or squared"):
         solver(chosen, make_problem([X, X + 1.0], np.arange(400) % 2, loss="squared_hinge"))
     with pytest.raises(ConfigError, match="labels of two classes"):
         solver(chosen, make_problem([X, X + 1.0], np.arange(400) % 2 + 0.25, loss="squared")).round()

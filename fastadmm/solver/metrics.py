@@ -45,10 +45,10 @@ def evaluation_metrics(
         return {name: value for name, value in found.items() if name != "log_loss"}
     p = loss.predict_mean(scores)
     if not loss.vector:
-        brier = float(weight @ (p - values) ** 2 / total)
+        brier = _known(weight @ (p - values) ** 2 / total)
         return {**found, "brier": brier, "calibration": _calibration(values, p, weight)}
     predicted, truth = np.argmax(scores, axis=1), values.astype(np.intp)
-    brier = float(weight @ ((p - np.eye(p.shape[1])[truth]) ** 2).sum(axis=1) / total)
+    brier = _known(weight @ ((p - np.eye(p.shape[1])[truth]) ** 2).sum(axis=1) / total)
     rows: list[dict[str, Any]] = []
     for c, (name, area) in enumerate(zip(classes or map(str, range(p.shape[1])), areas, strict=True)):
         is_class, said = truth == c, predicted == c

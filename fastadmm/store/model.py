@@ -10,6 +10,7 @@ number of rounds. A digest detects damage; it covers exact numbers, so it stays 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from collections.abc import Sequence
@@ -360,7 +361,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{place}: key 'task': {task!r} does not go with loss {loss!r}")
     held = _read_coordinator(directory, values, len(names))
     certificate = get_key({"certificate": {}, **values}, "certificate", dict, place)
-    penalty, privacy = {key: values[key] for key in _ABOUT if key in values}, None
+    penalty, privacy = _penalty(place, values, names), None
     digest, means = held.pop("digest"), held.pop("means")
     if values["version"] in _OLD_VERSIONS:
         model_id = content_id(values, **held, certificate=certificate)
@@ -399,6 +400,16 @@ def _read_coordinator(directory: Path, values: dict[str, Any], n_parties: int) -
             raise h5.bad(file, "classes", f"holds {len(classes)} names, expected {wanted}")
     found = {"intercept": intercept, "classes": classes, "means": means, "digest": digest}
     return found | {"scales": scales.tolist()}
+
+
+def _penalty(place: str, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """What the weights were penalised by, as far as the manifest says."""
+    for key, kind, what in (("party_lambda", float, "positive number"), ("party_constraint", str, "text")):
+        own: dict[str, Any] = get_key({key: {}, **values}, key, dict, place)
+        right = all(isinstance(v, kind) and (kind is str or 0 < float(v) < math.inf) for v in own.values())
+        if key in values and not (own.keys() == set(names) and right):
+            raise FormatError(f"{place}: key {key!r} must hold one {what} for each party")
+    return {key: values[key] for key in _ABOUT if key in values}
 
 
 def _party_entries(place: str, values: dict[str, Any]) -> tuple[list[str], list[int]]:
