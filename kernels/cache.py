@@ -1,7 +1,9 @@
-"""Where compiled kernels are kept: one directory per version of their sources.
+"""Where compiled kernels are kept: one directory per module and version of its sources.
 
-Numba looks at the file a kernel is written in, but not at the files whose functions it inlines. So the
-directory's name is a digest of all modules here: an edit anywhere makes a new one, and all is compiled anew.
+Numba looks at the file a kernel is written in, but not at the files whose
+functions it inlines. So the name of the directory holds a digest of a module
+and of all modules of ours that it imports: an edit anywhere among them makes a
+new directory, and the kernels are compiled anew.
 
 What lies there is run, so a place counts only if nobody else can change it, as ssh wants of its files: it and
 all directories above it belong to this user or to root, and others cannot write to them. The first such
@@ -9,8 +11,8 @@ place that can be written to is taken:
 
 1. ``NUMBA_CACHE_DIR``, where the environment names it;
 2. ``__pycache__`` beside the kernels;
-3. the user's cache directory (``XDG_CACHE_HOME`` or ``~/.cache``), for an installation that this user may not
-   change.
+3. the user's cache directory (``XDG_CACHE_HOME`` or ``~/.cache``; ``~/Library/Caches``; ``LOCALAPPDATA``),
+   for an installation that this user may not change.
 
 Where none can, kernels are compiled in every process. From such a place that can only be read, as in an
 image, compiled kernels are taken too, where there is also one to write to.
@@ -29,12 +31,19 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 
-#: Versions of compiled kernels that are kept, newest first.
+#: Versions of a module's compiled kernels that are kept, newest first.
 _KEPT = 8
+
+_IMPORT = re.compile(r"^\s*(?:from|import)\s+fastadmm\.kernels\.(\w+)", re.MULTILINE)
 
 
 def user_cache() -> Path:
     """The user's directory for what can be made again, whether it exists or not."""
+    if sys.platform == "win32":
+        named = os.environ.get("LOCALAPPDATA")
+        return Path(named) if named else Path.home() / "AppData" / "Local"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
     named = os.environ.get("XDG_CACHE_HOME")
     # Relative values are to be ignored (XDG base directory specification).
     return Path(named) if named and os.path.isabs(named) else Path.home() / ".cache"
@@ -51,7 +60,7 @@ def _places() -> list[Path]:
 
 @cache
 def cache_base() -> Path | None:
-    """Directory above those of the versions; None where no place can be written to, by this user alone."""
+    """Directory above those of the modules; None where no place can be written to, by this user alone."""
     places = _places()
     base = next((place for place in places if make_safe(place) and _can_be_written(place)), None)
     named = "NUMBA_CACHE_DIR" in os.environ and places[0] != base and not is_safe(places[0])
@@ -120,37 +129,45 @@ def _can_be_written(place: Path) -> bool:
 
 
 @cache
-def readable_directories() -> list[Path]:
-    """Directories with compiled kernels of this version, in places that are only read."""
-    others = [place / source_digest() for place in _places() if place != cache_base()]
-    return [place for place in others if is_safe(place) and not _can_be_written(place)]
+def readable_directories(module: str) -> list[Path]:
+    """Directories with compiled kernels of a module, by its last name, in places that are only read."""
+    name = f"{module}-{source_digest(module)}"
+    others = [place for place in _places() if place != cache_base()]
+    return [p / name for p in others if is_safe(p / name) and not _can_be_written(p)]
 
 
 @cache
-def source_digest() -> str:
-    """Digest of all modules of this package."""
+def source_digest(module: str) -> str:
+    """Digest of a module of this package, by its last name, and of all that it imports from here."""
+    files: dict[str, bytes] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        path = _HERE / f"{name}.py"
+        if name not in files and path.is_file():
+            files[name] = path.read_bytes()
+            left += _IMPORT.findall(files[name].decode("utf-8"))
     digest = hashlib.sha256()
-    for path in sorted(_HERE.glob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    for name in sorted(files):
+        digest.update(f"{name} {len(files[name])}\n".encode() + files[name])
     return digest.hexdigest()[:16]
 
 
 @cache
-def cache_directory() -> Path | None:
-    """Directory for compiled kernels of this version; None where nothing can be kept."""
+def cache_directory(module: str) -> Path | None:
+    """Directory for the compiled kernels of a module, by its last name; None where nothing can be kept."""
     base = cache_base()
     if base is None:
         return None
-    directory = base / source_digest()
+    directory = base / f"{module}-{source_digest(module)}"
     if not directory.exists():
-        _forget_old(base)
+        _forget_old(base, module)
     return directory
 
 
-def _forget_old(base: Path) -> None:
-    """Remove what long gone versions left."""
+def _forget_old(base: Path, module: str) -> None:
+    """Remove what long gone versions of a module left."""
     with contextlib.suppress(OSError):
-        old = [path for path in base.iterdir() if re.fullmatch(r"(\w+-)?[0-9a-f]{16}", path.name)]
+        old = [path for path in base.glob(f"{module}-*") if re.fullmatch(r"\w+-[0-9a-f]{16}", path.name)]
         for path in sorted(old, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
             shutil.rmtree(path, ignore_errors=True)

@@ -46,7 +46,8 @@ intrinsic: Any = _intrinsic
 
 def kernel(function: _Function, parallel: bool = False) -> _Function:
     """Compile a kernel that is called from Python; ``parallel``: whose ``prange`` runs on Numba's threads."""
-    directory, below = cache_directory(), subdirectory(function)
+    module = function.__module__.rpartition(".")[2]
+    directory, below = cache_directory(module), subdirectory(function)
     if directory is not None and not make_safe(directory / below):
         directory = None
     with _CONFIGURATION:
@@ -63,7 +64,7 @@ def kernel(function: _Function, parallel: bool = False) -> _Function:
         finally:
             _SETTINGS.CACHE_DIR = before
     if COMPILED:
-        check_digests(compiled, [place / below for place in readable_directories()])
+        check_digests(compiled, [place / below for place in readable_directories(module)])
     return compiled
 
 

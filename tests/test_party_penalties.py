@@ -252,7 +252,7 @@ def test_worth_damage_and_factors(data, tmp_path):
     manifest = tmp_path / "run" / "model" / "model.toml"
     text = manifest.read_text(encoding="utf-8")
     manifest.write_text(text.replace("party-3 = 0.2", "party-3 = nan"), encoding="utf-8")
-    refuses(FormatError, "does not agree with the digest", open_model, tmp_path / "run")
+    refuses(FormatError, "must hold one (positive number|text) for each", open_model, tmp_path / "run")
     own = party_lambda([0.01, 1.0], SquaredL2())
     assert own.lam == pytest.approx(0.1)
     np.testing.assert_allclose(own.factors, [np.sqrt(10), np.sqrt(0.1)])

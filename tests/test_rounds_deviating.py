@@ -137,7 +137,7 @@ def by_scale(coordinator: Coordinator) -> list[np.ndarray]:
 def test_a_chosen_penalty_reads_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(tmp_path)
     coordinator.begin()
-    refuses(InputError, "asks with another penalty after round 1", by_penalty, coordinator)
+    refuses(InputError, "another penalty after round 1", by_penalty, coordinator)
     assert coordinator.exchanges == 2  # the start, and one question
     # What it gave before: every column, in some thirty exchanges each.
     monkeypatch.setattr(approvals, "_count_change", lambda *_: None)

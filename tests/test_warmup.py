@@ -120,13 +120,26 @@ def test_a_damaged_file_is_compiled_again(installation, ending, damage):
     assert one_kernel(installation)[1:] == ([], 1.0)
 
 
-def test_the_digest_is_of_all_kernels(monkeypatch, tmp_path):
+def test_digests_follow_imports(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "_HERE", tmp_path)
-    digests = set()
-    for name, text in (("a", "f = 1\n"), ("b", "f = 1\n"), ("b", "f = 2\n"), ("c", "")):
+    files = {"a": "from fastadmm.kernels.b import f\n", "b": "from fastadmm.kernels.c import f\n"}
+    for name, text in (files | {"c": "f = 1\n", "d": "f = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
-        digests.add(source_digest.__wrapped__())
-    assert len(digests) == 4
+
+    def digests():
+        return [source_digest.__wrapped__(name) for name in "abcd"]
+
+    before = digests()
+    assert len(set(before)) == 4
+    (tmp_path / "c.py").write_text("f = 2\n")  # in two steps, in one, the file itself, and not at all
+    changed = digests()
+    assert [new != old for new, old in zip(changed, before)] == [True, True, True, False]
+    (tmp_path / "b.py").write_text("from fastadmm.kernels.d import f\n")  # c is no longer imported, d is
+    turned = digests()
+    assert [new != old for new, old in zip(turned, changed)] == [True, True, False, False]
+    (tmp_path / "c.py").write_text("f = 3\n")
+    (tmp_path / "d.py").write_text("f = 4\n")
+    assert [new != old for new, old in zip(digests(), turned)] == [True, True, True, True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")
