@@ -98,7 +98,6 @@ def test_what_counts_and_what_does_not(tmp_path):
     one, other = corpus.listing(tmp_path / "one"), corpus.listing(tmp_path / "other")
     assert one.keys() == {"model.h5", "state.h5", "model.toml", "rounds.jsonl", "output.txt"}
     assert not corpus.differences(one, other)
-    # Files that come and go.
     assert corpus.differences({"a": {}, "b": {}}, {"b": {}, "c": {}}) == ["a: new", "c: gone"]
     # Numbers are not taken for ids.
     assert corpus.masked("gap 0.1234567890123456 of 1234567") == "gap 0.1234567890123456 of 1234567"

@@ -279,6 +279,7 @@ CASES = [
     case("X NaN", put(D, "X", (7, 2), np.nan), I, D, "'X'", "row 8, column 3", "'rent'"),
     case("names short", replace(D, "var/names", np.array([b"a", b"b"], object)), F, D, "'var/names'"),
     case("names repeated", put(D, "var/names", 2, "age"), F, D, "'var/names'", "twice"),
+    case("names empty", replace(D, "var/names", np.array([b""] * 4, object)), F, D, "'var/names'", "twice"),
     case("names not UTF-8", put(D, "var/names", 1, b"\xff\xfe"), F, D, "'var/names'", "UTF-8"),
     # transform
     case("transform a dataset", edited(C, transform_dataset), F, C, "'transform'"),

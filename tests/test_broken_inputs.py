@@ -112,6 +112,7 @@ CASES = [
             ("indptr", [0, 2], "index pointer"),
             ("indptr", [0, 1, 2, 3, 4], ""),
             ("indptr", [0, 1, 2, 2, 2], "3 data, but 'indptr' ends at 2"),
+            ("data", np.ones(3, np.float16), "type float16"),
         )
     ),
     bad("npz vector", packed(X=X[0], y=Y), r"bad.npz: array 'X' has shape \(3,\)"),
@@ -126,6 +127,11 @@ CASES = [
     bad("npz data inf", packed(**CSR | {"data": np.array([1, 2, np.inf])}), "bad.npz: row 3, column 3: inf"),
     bad("npz shape", packed(**CSR | {"shape": np.array([4, 3, 1])}), r"bad.npz: .* shape \[4, 3, 1\]"),
     bad("npz csc", packed(**CSR | {"format": np.array(b"csc")}), "bad.npz: no sparse matrix .*index pointer"),
+    bad(
+        "npz dia",
+        packed(format=b"dia", data=np.ones((1, 4)), offsets=[2**32], shape=[4, 4], y=Y),
+        "bad.npz: no sparse matrix .*: offsets beyond the matrix",
+    ),
     bad("npz pickled csr", packed(**CSR | {"data": np.array([None])}), "bad.npz: no sparse matrix .*pickle"),
     bad(
         "npz tall lie",

@@ -316,7 +316,6 @@ def test_displays_that_draw_now_and_then(monkeypatch, capsys):
     assert seconds_left(rounds([1.0] * 9), 1e-6) is None
     assert seconds_left(rounds([1.0, 0.1]), 1e-6) is None
     assert seconds_left(rounds([float("inf"), *[0.1] * 9]), 1e-6) is None
-    # Lines now and then.
     now = [0.0]
     monkeypatch.setattr("fastadmm.cli.display.time.monotonic", lambda: now[0])
     display = ProgressDisplay(live=False)

@@ -51,7 +51,6 @@ def test_units_are_those_of_public_bounds_and_json_has_no_infinite_ratio():
     table = {"party": ["a"], "feature": ["x"], "weight": [800.0], "scaled_weight": [800.0], "ratio": [np.inf]}
     document = Coefficients(table, "odds ratio", []).to_dict()
     assert json.loads(json.dumps(document, allow_nan=False))["coefficients"][0]["ratio"] is None
-    # Public bounds are units too.
     rng = np.random.default_rng(2)
     encoder = Encoder((ColumnEncoding("age", low=20.0, high=60.0), ColumnEncoding("w")), "described")
     scale, center = np.array([0.5, 2.0]), np.array([0.1, 3.0])

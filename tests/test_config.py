@@ -117,7 +117,6 @@ def test_files_are_configurations(folder, tmp_path):
     assert (written["lambda"], written["rounds"], written["gap"]) == (0.1, 2, 0.0)
     assert (tmp_path / "run" / written["data"]).resolve() == folder / "a.parts"
     assert (tmp_path / "run" / written["test"]).resolve() == folder / "t.parts"
-    # Run toml is a configuration.
     train = ["train", folder / "a.parts", "--test", folder / "t.parts", "--scheme", "sharing"]
     assert run(*train, "--lambda", 0.01, "--quiet", "--out", tmp_path / "one") == 0
     config = tmp_path / "one" / "run.toml"

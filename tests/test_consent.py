@@ -211,7 +211,6 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path, asker):
     document = run_description(RUN, caller, {"A": terms_of(data)})
     lines = consent_to_run(document, "x", data.path, tmp_path).lines
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
-    # Status quotes callers too.
     forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
     raw = encoded(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
     asker.agent.handle(forged, "A", raw)

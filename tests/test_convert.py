@@ -134,7 +134,6 @@ def test_csv_and_npz_columns(tmp_path):
     np.testing.assert_array_equal(like.labels.y, [1, 0])
     with pytest.raises(InputError, match="no feature column 'age'"):
         convert(tmp_path / "u.csv", tmp_path / "o", like=tmp_path / "a.parts", label="sick", drop=["age"])
-    # Npz keys and real targets.
     rng = np.random.default_rng(0)
     X, target = rng.integers(0, 255, (40, 6), dtype=np.uint8), rng.standard_normal(40)
     np.savez(tmp_path / "a.npz", X_train=X, y_train=target)

@@ -121,7 +121,6 @@ def test_sets_without_a_bound_or_together_with_others():
     assert result.proof.claim == "certified_within"
     best = optimum("sum:0.5", "none", "squared")
     assert abs(result.history[-1].objective - best) <= 2e-6 * best
-    # What does not go together.
     blocks, y = numbers()
     for regularizer, constraint in (("l1", "sum:1"), ("group_lasso", "simplex"), ("log_sum", "simplex")):
         with pytest.raises(ConfigError, match="no proximal operator here; choose l2"):

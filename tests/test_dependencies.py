@@ -42,7 +42,6 @@ def names(requirements):
 
 def test_every_import_and_extra_is_declared_tried_and_explained():
     assert len(names(PROJECT["dependencies"])) < 10
-    # Every import is declared.
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
     for own in the_house().modules.values():
         modules = {name.split(".")[0] for name in own.imported()}

@@ -152,7 +152,6 @@ def test_the_readme_is_whole():
     for page in (ROOT / "docs").glob("*.md"):
         begin = page.read_text(encoding="utf-8").splitlines()[2:4]
         assert page.name == "index.md" or "?" in "".join(begin), page.name
-    # Index lists every page.
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index, (

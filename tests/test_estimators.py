@@ -76,7 +76,6 @@ def test_tags_and_probabilities_by_loss():
         assert get_tags(estimator).target_tags.required
     for loss, several in (("auto", True), ("multinomial", True), ("logistic", False), ("hinge", False)):
         assert get_tags(JointClassifier(loss=loss)).classifier_tags.multi_class is several
-    # Hinge has no probabilities.
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
     model = JointClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge").fit(X, y)
@@ -128,7 +127,6 @@ def test_columns_and_names_follow_x(diabetes):
     np.testing.assert_allclose(model.predict([frame[bank], frame[telco]]), model.predict(frame), rtol=1e-10)
     by_number = JointRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
     np.testing.assert_array_equal(by_number.coef_, model.coef_)
-    # Blocks of different kinds.
     blocks = [X[:, :3].astype(np.float64), sp.coo_array(X[:, 3:7]), pd.DataFrame(X[:, 7:])]
     model = JointRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
     np.testing.assert_allclose(model.coef_, reference(y, 1e-2, regression=True).fit(X, y).coef_, atol=1e-3)
@@ -233,7 +231,6 @@ def test_how_training_went_is_told(cancer):
 
     with pytest.raises(LookupError, match="round 1"):
         JointClassifier(callbacks=fail).fit(*cancer)
-    # Callbacks see every round.
     seen = []
     rounds = []
     model = JointClassifier(2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)])
@@ -282,7 +279,6 @@ def test_ends_within_bounds_and_divergence(diabetes):
     assert not model.certified_
     assert not model.duality_gap_ <= model.tol
     assert model.history_[-1].gap_within <= model.tol
-    # Divergence is an error.
     model = JointRegressor(alpha=1e-4, scheme="jacobi")
     with pytest.raises(
         DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"

@@ -142,7 +142,6 @@ def test_wrong_kits_and_hosts(stage, tmp_path):
         pass
     with pytest.raises(Lost, match=f"server localhost:{stage.kits[ADMIN].port}"), session(stage.kits[ADMIN]):
         pass
-    # A host that nobody knows.
     kit = own_kit(stage, ADMIN, tmp_path)
     edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))
     changed = open_kit(kit.path)

@@ -165,7 +165,6 @@ def test_layout_and_digest():
     assert begin % 8 == 0
     assert len(raw) == begin + n_body
     np.testing.assert_array_equal(np.frombuffer(raw[begin:]), np.arange(5.0))
-    # The table has a digest.
     assert table_digest() == table_digest() != DIGEST
     # An answer to another call is refused.
     raw, asked = next(pair for pair in messages(RNG) if pair[1] is not None)

@@ -102,7 +102,6 @@ def test_statements_and_budgets_beyond_numbers():
 
     assert epsilon_of(1e308, 1e-5) == np.inf
     refuses(ConfigError, "epsilon: 1e\\+30 protects nothing", gdp_of, 1e30, 1e-3)
-    # Statement of other types.
     from fastadmm.privacy.statement import no_privacy
 
     document = json.loads(json.dumps(no_privacy(["a", "b"]).to_json()))

@@ -63,7 +63,7 @@ def test_runs_and_models(tmp_path, capsys):
     (path / "model").mkdir(parents=True)
     (path / "run.toml").write_text('lambda = 1e-4\n[data]\ntrain = "a.parts"\n')
     parties = [{"name": "bank", "n_features": 2, "weight_norm": 1.5, "file": "bank.h5"}]
-    result = {"status": "converged", "gap": 1e-7, "objective": float("nan"), "parties": parties}
+    result = {"status": "converged", "gap": 1e-7, "objective": np.nan, "parties": parties, "x\nclaim": 1}
     (path / "result.json").write_text(json.dumps(result))
     (path / "model" / "model.toml").write_text('format = "fastadmm-model"\n')
     with create_h5(path / "model" / "bank.h5", "fastadmm-party-model") as file:
@@ -74,6 +74,7 @@ def test_runs_and_models(tmp_path, capsys):
     found = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert (found["kind"], found["status"]) == ("run", "converged")
     assert found["result"]["objective"] is None
+    assert "\nclaim: 1" not in printed(capsys, "inspect", path)  # no key makes a line of its own
     assert told(capsys, "inspect", path / "model")["kind"] == "model"
     assert "fastadmm-party-model" in printed(capsys, "inspect", path / "model")
     found = told(capsys, "inspect", path / "model" / "bank.h5")

@@ -132,7 +132,6 @@ def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site,
     place, count, said = kernels(site, cache, home, NOBODY)
     assert (place, count) == (str(home / ".cache" / "fastadmm" / "numba"), 2)
     assert said.count("\n") == 1
-    # And with no place at all.
     place, count, said = kernels(site, cache, Path("/"), NOBODY)
     assert (place, count, said.count("\n")) == ("None", 2, 1)
     assert "compiled in every process" in said

@@ -37,7 +37,6 @@ def test_numbers_and_plain_cells_are_read_as_python_reads_them(tmp_path):
     np.testing.assert_array_equal(
         frame["a"].to_numpy().view(np.int64), np.array([*map(float, cells)]).view(np.int64)
     )
-    # Plain cells are read once.
     path = tmp_path / "a.csv"
     path.write_text('id,a,b,c,d,e\n7,1,12.50,"x,y",1.500,007\n-8,,7.25,z,2.500,1.5\n')
     wanted = {"id": "ids", **dict.fromkeys("abde", "numbers"), "c": "words"}

@@ -96,7 +96,6 @@ def test_offsets():
     np.testing.assert_allclose([*model.coef_, model.intercept_], found, atol=1e-5)
     rates = model.predict(features)
     np.testing.assert_allclose(model.predict(features, offset=np.log(exposure)), rates * exposure)
-    # Offset of a classifier.
     shift = np.where(np.arange(len(Y)) % 2, 1.0, -1.0)
     model = ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift)
     plain = model.decision_function(X)
@@ -237,7 +236,6 @@ def test_a_run_begins_at_another_model_and_says_so(data, tmp_path):
         train(data, tmp_path / "killed", CrashAfter(1), **given)
     resume_run(tmp_path / "killed")
     assert_same_run(tmp_path / "warm", tmp_path / "killed")
-    # Another start is noticed.
     train(data, tmp_path / "one", **{"lambda": 0.01})
     more = {"lambda": 0.001, "history": 2}
     train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **more)

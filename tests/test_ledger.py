@@ -60,13 +60,11 @@ def test_rows_and_columns_are_known_in_any_order_and_piece():
     assert rows_digest(np.arange(40)) == rows_digest(40)  # what a table without ids gets when it is converted
     assert rows_digest(40) != rows_digest(41)
     assert rows_digest(["1", "2"]) != rows_digest([1, 2])
-    # Pieces do not matter.
     X = table()
     whole = columns_digest([(0, X)], 40)
     assert columns_digest(((k, X[k : k + 7]) for k in range(0, 40, 7)), 40) == whole
     csr = sparse.csr_array(X)
     assert columns_digest(((k, csr[k : k + 9]) for k in range(0, 40, 9)), 40) == whole
-    # Different rows stay apart.
     ledger = Ledger()
     for n in (40, 41):
         ledger.charge(Charge.to(block_account("bank", table(n, seed=n)), "r", "model", pure=1.0), 1.0, DELTA)

@@ -108,7 +108,6 @@ def test_what_is_no_file_is_refused_and_no_new_line_is_an_old_one(tmp_path):
     refuses(PrivacyBudgetError, "", ledger.charge, Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
     refuses(PrivacyBudgetError, "", ledger.reserve, [Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
     assert os.listdir(tmp_path) == []
-    # A new line is no old one.
     tmp_path = within(tmp_path)
     path = tmp_path / "l"
     raw = written(path, 2)

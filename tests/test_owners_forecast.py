@@ -126,6 +126,15 @@ def test_best_rounds_and_owners_that_are_left_out():
     assert {m.name for m in best} == {f"good{k}" for k in range(10)}
 
 
+def test_the_pilot_of_small_columns_is_the_least_squares_fit(tmp_path):
+    X, theta = 1e-4 * np.random.default_rng(1).normal(size=(90, 3)), [1e4, 2e4, 3e4]
+    np.savez(tmp_path / "p.npz", X=X, y=X @ theta)
+    data = convert_owners([tmp_path / "p.npz"], tmp_path / "p", sizes=[40, 50])
+    bound = make_bound(OwnerSettings("", bound="clip:1"), LOSSES["squared"], 3)
+    pilot = fit_pilot(data, LOSSES["squared"], bound, 0.0, False)
+    assert np.linalg.norm(pilot.e) == pytest.approx(np.linalg.norm(theta))
+
+
 def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
     path, parts = write_owners(tmp_path / "o", sizes=(800,))
     bound = make_bound(OwnerSettings("", bound="clip:1"), LOSSES["logistic"], 4)
