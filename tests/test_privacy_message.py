@@ -5,6 +5,7 @@ import math
 import pickle
 import shutil
 import tomllib
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -211,6 +212,11 @@ def test_everything_the_coordinator_uses_is_noisy(monkeypatch):
     assert [r.objective for r in records] == pytest.approx([r.objective for r in records])
     assert math.isinf(records[-1].gap)
     assert all(math.isinf(norm) for norm in records[-1].weight_norms)
+
+
+def test_small_messages_shrink_by_their_share_of_noise():
+    told = SimpleNamespace(level=SimpleNamespace(sigma=0.01))
+    assert MessageSolver._shrunk(told, np.full(2, 0.1)) == pytest.approx(np.full(2, 0.1 * (1.0 - 0.01)))
 
 
 def test_rounds_are_fixed_charged_and_stop_at_the_ledger(tmp_path):

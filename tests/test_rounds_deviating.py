@@ -306,6 +306,10 @@ def test_approvals_are_needed_and_honest_changes_pass(tmp_path: Path) -> None:
     for _ in range(3):
         fixed.step(w)
     fixed.refused("where no honest run changes it", ("step", {"w": w, "scaled_penalty": 2.0}))
+    # A metric brings a penalty of its own: one change, not two.
+    terms = {"family": min(approvals._ADMM), "penalty": 0.0, "n_samples": N}
+    calls = [("set_metric", {}), ("step", {"scaled_penalty": 2.0})]
+    assert approvals._count(calls, terms, approvals.Answered(steps=3, penalty=1.0), "here").changes == 1
 
 
 def test_a_run_by_files_has_no_words_of_its_own(tmp_path: Path) -> None:
