@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.errors import InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.secrecy.keys import new_private_key
-from fastadmm.secrecy.masks import add_up, from_grid, from_whole, grid_limit
+from fastadmm.secrecy.masks import add_up, from_grid, from_whole
 
 #: Rounding of a sum of squares that a party computes, as a share.
 _ROUNDING = 2.0**-50
@@ -49,14 +48,6 @@ class Sums:
         """Norm of all features: bounds what a combination of a row's features with weights of norm 1 is."""
         _, (squares,) = yield from self.ask("sum_squares")
         return (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
-
-    def check_range(self, size: float, step: float) -> None:
-        """Refuse a sum in which a party's number may be the end of the range that it was beyond."""
-        if not size < (1.0 - 2.0**-40) * grid_limit(step, self.n_parties):
-            raise InputError(
-                "messages are beyond the range of the grid that masks are added on; rescale all parties' "
-                "columns (for example convert --standardize)"
-            )
 
     def ask(
         self, name: str, step: float | None = None, **arguments: Any
